@@ -1,0 +1,128 @@
+/*
+ * The gateway's server: libwebsockets on an own libuv loop, in thin layers.
+ *
+ *   server.c        context, vhosts (TCP and unix socket), loop, signals, inbox wake-up
+ *   http_callback.c one HTTP request: headers, body up to the cap, the three guards, the reply
+ *   ws_callback.c   one WebSocket: bounded message assembler, bounded outbound queue
+ *   conn.c          the connection table: everything above names a connection by its number,
+ *                   never by a struct lws *
+ *
+ * Nothing of libwebsockets or libuv is visible here. All functions are for the loop thread, unless
+ * said otherwise. A number is never used again, so a reply to a connection that has gone is a
+ * harmless no-op.
+ */
+#ifndef GATEWAY_SERVER_H
+#define GATEWAY_SERVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "leasehold/buf.h"
+#include "leasehold/config.h"
+#include "leasehold/err.h"
+#include "leasehold/lanes.h"
+#include "leasehold/log.h"
+
+enum http_method {
+    HTTP_GET,
+    HTTP_HEAD,
+    HTTP_POST,
+    HTTP_PUT,
+    HTTP_PATCH,
+    HTTP_DELETE,
+    HTTP_OPTIONS,
+    HTTP_OTHER
+};
+
+/* A complete request. The handler takes it and frees it with http_request_free. Strings are
+ * NUL-terminated, checked to hold no NUL themselves; an absent header is "". */
+struct http_request {
+    uint64_t conn;
+    enum http_method method;
+    char *path;  /* raw, as sent: percent escapes not decoded; without the query */
+    char *query; /* raw, without '?'; "" if none */
+    char *authorization;
+    char *token_header; /* of the configured name (security.token_header) */
+    char *content_type;
+    char *idempotency_key;
+    char *request_id;  /* X-Request-Id as sent, not checked */
+    char *traceparent; /* as sent, not checked */
+    char *accept;
+    char peer[64]; /* "127.0.0.1", "unix" */
+    bool local;    /* came over the node's unix socket */
+    char *body;    /* body_len bytes, and a NUL behind */
+    size_t body_len;
+    int64_t at_us; /* boot clock when it was complete */
+};
+
+void http_request_free(struct http_request *r);
+
+/* An answer. Everything is copied or taken as said. */
+struct http_reply {
+    int status;
+    const char *content_type; /* NULL: no body */
+    const char *request_id;
+    const char *extra;     /* further header lines, "Name: value\r\n"…, each checked; may be NULL */
+    struct buf body;       /* taken: freed by the server */
+    bool close;            /* close the connection behind this answer */
+};
+
+/* A request that is refused before it is complete reaches the handler as an error, so that there is
+ * one place that makes problem bodies. `request` may lack everything but conn and peer. */
+struct server_handler {
+    void *ctx;
+    void (*http)(void *ctx, struct http_request *request); /* takes */
+    void (*http_refused)(void *ctx, struct http_request *request, const struct err *e); /* takes */
+
+    /* WebSockets by subprotocol. open: may refuse with -1 before the upgrade (403). */
+    int (*ws_open)(void *ctx, uint64_t conn, const char *protocol, const struct http_request *r);
+    void (*ws_message)(void *ctx, uint64_t conn, const char *data, size_t len); /* borrowed */
+    void (*ws_closed)(void *ctx, uint64_t conn);
+};
+
+struct server;
+
+/* Listens on http.host:http.port (port 0: any) and on `<run_dir>/control.sock` (0660, owned by the
+ * gateway's uid and door.gid; removed first). TLS when http.tls.cert_file is set. */
+int server_new(const struct config *cfg, struct log *log, const struct server_handler *handler,
+               struct server **ret, struct err *e) MUST_CHECK;
+void server_free(struct server *s);
+
+int server_port(const struct server *s);
+const char *server_url(const struct server *s); /* "http://127.0.0.1:8123" */
+struct inbox *server_inbox(struct server *s);   /* drained by the loop; posting: any thread */
+
+/* Runs until server_stop. SIGTERM and SIGINT call on_term, SIGHUP calls on_hup, on the loop. */
+struct server_signals {
+    void *ctx;
+    void (*on_term)(void *ctx);
+    void (*on_hup)(void *ctx);
+    void (*on_child)(void *ctx); /* SIGCHLD */
+};
+int server_run(struct server *s, const struct server_signals *signals, struct err *e) MUST_CHECK;
+void server_stop_accepting(struct server *s);
+void server_stop(struct server *s);
+size_t server_open_requests(const struct server *s); /* requests not answered yet */
+
+/* Answers the one pending request of conn; no-op when it is gone. Takes reply->body. */
+void server_reply(struct server *s, uint64_t conn, struct http_reply *reply);
+
+/* Sends a text message. -1: the connection is gone, or its queue would pass its cap (then it is
+ * closed with 1013). */
+int server_ws_send(struct server *s, uint64_t conn, const char *data, size_t len);
+void server_ws_close(struct server *s, uint64_t conn, int code, const char *reason);
+
+/* --- timers and descriptors on the loop ------------------------------------------------------ */
+
+struct server_timer;
+struct server_timer *server_timer_new(struct server *s, void (*fire)(void *ctx), void *ctx);
+void server_timer_arm(struct server_timer *t, int64_t delay_ms); /* one shot; replaces */
+void server_timer_stop(struct server_timer *t);
+void server_timer_free(struct server_timer *t);
+
+/* Calls fn once when fd becomes readable (a pidfd: the process has ended); fd is borrowed. */
+struct server_watch;
+struct server_watch *server_watch_new(struct server *s, int fd, void (*fn)(void *ctx), void *ctx);
+void server_watch_free(struct server_watch *w);
+
+#endif

@@ -1,0 +1,28 @@
+/*
+ * A chat's directory on disk: <root>/<user_id>/chats/<chat_id>/{history.db, history.md, files/}.
+ * Only files/ is ever seen by a sandbox, so only there may a name be hostile. Blocks: FILE and
+ * RUNTIME lanes only.
+ */
+#ifndef LEASEHOLD_CHATDIR_H
+#define LEASEHOLD_CHATDIR_H
+
+#include "leasehold/err.h"
+#include "leasehold/id.h"
+
+/* Makes what is missing of it (idempotent, durable before it returns): history.db with its schema,
+ * history.md with its heading "# <chat_id>", files/ owned by uid:gid (of the agents; ignored when
+ * we are not root), 0700. Nothing above files/ is accessible to anybody but us. A symlink or a
+ * foreign type anywhere on the way is ERR_CONFLICT, and nothing outside is touched. */
+int chatdir_make(const char *root, const struct id *user_id, const struct id *chat_id, int64_t uid,
+                 int64_t gid, struct err *e) MUST_CHECK;
+
+/* The absolute path of files/ into `ret`, after checking that no part of it below root is a
+ * symlink (openat2 RESOLVE_BENEATH | NO_SYMLINKS). ERR_CHAT_NOT_FOUND if it is not there. */
+int chatdir_files_path(const char *root, const struct id *user_id, const struct id *chat_id,
+                       char *ret, size_t size, struct err *e) MUST_CHECK;
+
+/* Path of history.md (to be bound read-only). Same checks. */
+int chatdir_history_md_path(const char *root, const struct id *user_id, const struct id *chat_id,
+                            char *ret, size_t size, struct err *e) MUST_CHECK;
+
+#endif

@@ -1,0 +1,99 @@
+/*
+ * An engine runs sandboxes: `local` (bubblewrap under leasekeep) now, `docker` beside it later. The
+ * life cycle (runtime/lifecycle.c) knows only this vtable.
+ *
+ * All members may block (each has its deadline) and run on RUNTIME lane threads, different sessions
+ * in parallel, one session never twice at once. Nothing here touches the metadata store.
+ */
+#ifndef LEASEHOLD_ENGINE_H
+#define LEASEHOLD_ENGINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "leasehold/config.h"
+#include "leasehold/err.h"
+#include "leasehold/id.h"
+
+struct engine_bind {
+    const char *source; /* absolute host path, made by us, checked */
+    const char *target; /* absolute path in the sandbox */
+    bool writable;
+};
+
+struct engine_env {
+    const char *name, *value;
+};
+
+/* What to run. Borrowed for the call. */
+struct engine_spec {
+    struct id session_id;
+    const char *run_path; /* run/<session_id>, absolute; the engine may keep files here */
+    const char *box_path; /* run/<session_id>/box: seen read-only as /run/leasehold */
+    const struct config_profile *profile;
+    int64_t uid, gid;
+    const struct engine_bind *binds;
+    size_t binds_n;
+    const struct engine_env *env;
+    size_t env_n;
+    const char *cwd;
+    int64_t grace_ms;
+    int64_t timeout_ms; /* of the start */
+};
+
+struct engine_isolation {
+    bool netns, userns, seccomp;
+    int64_t uid;
+};
+
+/* A sandbox that was started: what the store keeps of it. */
+struct engine_handle {
+    char container_id[80]; /* `local-<session_id>` */
+    int64_t pid;           /* of the supervisor; 0: none (docker) */
+    int64_t pid_start;     /* its start time in clock ticks since boot (/proc/PID/stat field 22) */
+    struct engine_isolation isolation;
+};
+
+/* How it ended; alive = it has not. */
+struct engine_status {
+    bool alive;
+    char reason[64]; /* "exited(3)", "oom", "signaled(9)", "engine_lost", "start_failed" */
+    char detail[128];
+};
+
+struct engine;
+
+struct engine_vtable {
+    const char *name;
+
+    /* Starts and returns when the sandbox's init process runs (not: when the agent is ready). On
+     * failure everything it made is gone again. ERR_SANDBOX_START_FAILED says what to do. */
+    int (*start)(struct engine *g, const struct engine_spec *spec, struct engine_handle *ret,
+                 struct err *e);
+
+    /* Ends the sandbox: TERM, grace, KILL; returns once nothing of it runs. One that is gone
+     * already is a success. ERR_SANDBOX_STOP_FAILED otherwise. */
+    int (*stop)(struct engine *g, const char *run_path, const struct engine_handle *h,
+                int64_t grace_ms, struct err *e);
+
+    /* Is it alive, and if not, how did it end? Verifies that the pid is still the same process. */
+    int (*status)(struct engine *g, const char *run_path, const struct engine_handle *h,
+                  struct engine_status *ret, struct err *e);
+
+    /* For recovery when the store has no handle: the handle of what runs out of this run
+     * directory. ERR_NOT_FOUND when nothing does. */
+    int (*find)(struct engine *g, const char *run_path, struct engine_handle *ret, struct err *e);
+
+    void (*free)(struct engine *g);
+};
+
+struct engine {
+    const struct engine_vtable *v;
+};
+
+/* `bin_dir`: where leasekeep, leaseinit and demo-agent stand. Probes once that bubblewrap can run
+ * as uid/gid with all we demand; ERR_ENGINE_UNAVAILABLE says what to install or enable. */
+int engine_local_new(const struct config *cfg, const char *bin_dir, struct engine **ret,
+                     struct err *e) MUST_CHECK;
+
+#endif

@@ -1,0 +1,40 @@
+/*
+ * Strict JSON (RFC 8259 and the rules of docs/api: unknown, duplicate or mistyped members, trailing
+ * bytes, depth > 32, integers beyond 2^53, invalid UTF-8 and U+0000 are refused) to and from C
+ * structs by field tables. cJSON parses; nothing else of the project sees it.
+ *
+ * Any thread. Decoded strings and lists live in the arena given.
+ */
+#ifndef LEASEHOLD_JSON_H
+#define LEASEHOLD_JSON_H
+
+#include "leasehold/field.h"
+
+#define JSON_MAX_DEPTH 32
+
+/*
+ * Decodes the JSON object of exactly `len` bytes into *obj (sizeof its struct, zeroed by the
+ * caller). Fields flagged FIELD_PATH or FIELD_QUERY are not accepted from the body. len 0 decodes
+ * as {}. Defaults are applied to absent members of the body.
+ * Errors: ERR_MALFORMED_JSON (not JSON, or not strict), ERR_INVALID_REQUEST with a pointer.
+ */
+int json_decode(const char *text, size_t len, const struct field *fields, void *obj,
+                struct arena *arena, struct err *e) MUST_CHECK;
+
+/* As json_decode, but unknown members are skipped (for messages of our own next version: doors). */
+int json_decode_lenient(const char *text, size_t len, const struct field *fields, void *obj,
+                        struct arena *arena, struct err *e) MUST_CHECK;
+
+/* Checks syntax and the strict rules alone. `want_object`: the top value must be an object. */
+int json_check(const char *text, size_t len, bool want_object, struct err *e) MUST_CHECK;
+
+/* Appends *obj as a JSON object. RAW fields are written as they are (NULL: {}). */
+void json_encode(const struct field *fields, const void *obj, struct buf *out);
+
+/* Appends a JSON string with quotes; invalid UTF-8 becomes U+FFFD. */
+void json_add_string(struct buf *out, const char *s, size_t len);
+
+/* Is this well-formed UTF-8 (RFC 3629: no surrogates, no overlongs)? */
+bool utf8_valid(const char *s, size_t len);
+
+#endif

@@ -1,0 +1,51 @@
+/*
+ * How the `local` engine talks to leasekeep, the supervisor of one local sandbox. Header-only:
+ * leasekeep is static and uses no library of ours.
+ *
+ * Start: the gateway runs `leasekeep` (no arguments, empty environment, own session, cwd = the
+ * session's run directory) with the spec on descriptor KEEP_SPEC_FD: NUL-terminated records
+ * "name=value", ended by end of file, KEEP_SPEC_MAX bytes at most. Nothing of it stands in argv
+ * or environ: `env` records may hold secrets.
+ *
+ *   session=UUID         for messages
+ *   uid=N gid=N          of the agent; leasekeep drops to them before bwrap when it is root
+ *   root=                the host's /usr (the only root filesystem of this engine so far)
+ *   box=PATH             host directory bound read-only at /run/leasehold (holds agent.sock)
+ *   helper=NAME\tSRC     SRC (leaseinit, demo-agent) bound read-only at /run/leasehold/NAME;
+ *                        repeatable
+ *   bind=ro|rw\tSRC\tDST repeatable, in order; DST absolute, below an existing or made directory
+ *   cwd=PATH             inside the sandbox
+ *   env=NAME=VALUE       repeatable
+ *   transport=stdio      handed to leaseinit
+ *   arg=WORD             repeatable: the agent's command
+ *   memory_bytes=N pids=N cpus_milli=N   0 = no limit
+ *   grace_ms=N           between SIGTERM and SIGKILL at a stop
+ *
+ * Files leasekeep keeps in the run directory (root's, not visible in the sandbox):
+ *   keep.pid   "PID STARTTICKS\n", written before anything else, POSIX-locked for its whole life
+ *   keep.state "starting" | "running" | "ended\nREASON CODE SIGNAL\n" — each written by rename;
+ *              REASON is exited | signaled | oom | start_failed, then on the next line a detail
+ *   keep.log   stderr of leasekeep, bwrap and the agent, cut at KEEP_LOG_MAX bytes
+ *
+ * Signals: SIGTERM = stop (TERM to the agent, after grace_ms KILL). SIGKILL of leasekeep ends the
+ * whole sandbox (die-with-parent). Exit status: 0 once the sandbox has ended and keep.state says
+ * how, 1 when it could not start.
+ * leasekeep removes the cgroups it made; the gateway removes the run directory.
+ */
+#ifndef LEASEHOLD_KEEP_SPEC_H
+#define LEASEHOLD_KEEP_SPEC_H
+
+#define KEEP_SPEC_FD  3
+#define KEEP_SPEC_MAX (256 * 1024)
+#define KEEP_LOG_MAX  (1024 * 1024)
+
+#define KEEP_PID_FILE   "keep.pid"
+#define KEEP_STATE_FILE "keep.state"
+#define KEEP_LOG_FILE   "keep.log"
+
+/* Inside the sandbox. leaseinit is started as
+ *   /run/leasehold/leaseinit TRANSPORT -- COMMAND…      and connects to AGENT_SOCKET. */
+#define BOX_DIR      "/run/leasehold"
+#define AGENT_SOCKET "/run/leasehold/agent.sock"
+
+#endif

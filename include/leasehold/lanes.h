@@ -1,0 +1,56 @@
+/*
+ * Lanes: threads that run jobs which may block, and the inbox by which results come back to the
+ * loop. A job has one owner at a time: the caller, then the lane's queue, then the lane's thread,
+ * then the inbox, then (in done) the loop again.
+ */
+#ifndef LEASEHOLD_LANES_H
+#define LEASEHOLD_LANES_H
+
+#include <stddef.h>
+
+#include "leasehold/err.h"
+#include "leasehold/id.h"
+
+struct job {
+    struct job *next;           /* of the queue it stands in */
+    void (*run)(struct job *);  /* on a lane thread; has a deadline of its own */
+    void (*done)(struct job *); /* on the thread that drains the inbox; owns the job again */
+    struct id key;              /* set by lane_submit_keyed */
+};
+
+/* --- inbox: many posters, one drainer ------------------------------------------------------ */
+
+struct inbox;
+
+/* `wake(ctx)` is called after a post, from the posting thread, when the inbox was empty: it makes
+ * the drainer's loop call inbox_drain (the gateway: lws_cancel_service). */
+struct inbox *inbox_new(void (*wake)(void *ctx), void *ctx);
+void inbox_free(struct inbox *in); /* must be empty */
+void inbox_post(struct inbox *in, struct job *job);
+
+/* Calls done() of at most `max` jobs in the order of their posts. Returns how many were left:
+ * if not 0 the caller must come again. */
+size_t inbox_drain(struct inbox *in, size_t max);
+
+/* --- lane: bounded queue, n threads -------------------------------------------------------- */
+
+struct lane;
+
+struct lane *lane_new(const char *name, unsigned threads, size_t queue_max, struct inbox *in,
+                      struct err *e);
+
+/* Runs the queued jobs to their end, joins the threads. */
+void lane_free(struct lane *l);
+
+/* Takes the job. ERR_BUSY (job still the caller's) when queue_max jobs wait already. */
+int lane_submit(struct lane *l, struct job *job, struct err *e) MUST_CHECK;
+
+/* As lane_submit, but jobs with the same key run one after another in the order of submission, and
+ * a waiting one occupies no thread. Waiting jobs count against queue_max. */
+int lane_submit_keyed(struct lane *l, const struct id *key, struct job *job,
+                      struct err *e) MUST_CHECK;
+
+size_t lane_depth(const struct lane *l); /* jobs waiting or running; any thread */
+size_t lane_keys(const struct lane *l);  /* keys in use, for the lock gauge; any thread */
+
+#endif

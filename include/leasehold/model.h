@@ -1,0 +1,128 @@
+/*
+ * The things leasehold keeps: what the store stores and the operations answer. Plain structs,
+ * copied freely; strings with a fixed bound stand inline, the others live in the caller's arena.
+ * Times are milliseconds since the epoch; 0 = not set.
+ */
+#ifndef LEASEHOLD_MODEL_H
+#define LEASEHOLD_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "leasehold/field.h"
+#include "leasehold/id.h"
+#include "leasehold/token.h"
+
+#define REASON_MAX 64
+
+enum role { ROLE_NONE, ROLE_VIEWER, ROLE_BOT, ROLE_ADMIN };
+extern const char *const role_names[]; /* by enum, "none" first */
+
+struct api_key {
+    struct id key_id;
+    char name[129];
+    enum role role;
+    uint8_t secret_hash[32]; /* SHA-256 of the secret's text; never encoded */
+    bool limited;            /* allowed_users was given: others are invisible */
+    struct list allowed_users; /* struct id */
+    struct id default_user;
+    int64_t created_at, expires_at, last_used_at, revoked_at;
+};
+
+/* Who asks. The chain of authorisation starts here. */
+struct caller {
+    struct id key_id; /* zero: the gateway itself */
+    enum role role;
+    bool limited;
+    const struct id *users; /* allowed_users, in the request's arena */
+    size_t users_n;
+    const char *address;
+    const char *request_id;
+};
+
+bool caller_may_see(const struct caller *c, const struct id *user_id);
+
+struct workspace {
+    struct id workspace_id, user_id;
+    int64_t created_at;
+};
+
+struct chat {
+    struct id chat_id, user_id, workspace_id;
+    char title[257];
+    char *metadata; /* JSON object text; arena */
+    int64_t created_at, updated_at;
+    int64_t generation; /* of the newest sandbox; bumped before each start */
+};
+
+enum sandbox_status {
+    SANDBOX_STARTING,
+    SANDBOX_RUNNING,
+    SANDBOX_STOPPING,
+    SANDBOX_STOPPED,
+    SANDBOX_FAILED
+};
+extern const char *const sandbox_status_names[];
+
+struct sandbox {
+    struct id session_id, chat_id, user_id, workspace_id;
+    char container_id[80];
+    char engine[16];
+    char node[129];
+    char profile[65];
+    int64_t generation;
+    enum sandbox_status status;
+    char reason[REASON_MAX];
+    int64_t created_at, started_at, last_activity_at, expires_at;
+    int64_t max_expires_at; /* created_at + max_ttl */
+    int64_t idle_ttl_s;
+    int64_t uid;
+    bool netns, userns, seccomp;
+    /* what adoption needs; never encoded */
+    uint8_t door_secret_hash[32]; /* SHA-256 of the control secret's text */
+    int64_t door_pid, door_start, keep_pid, keep_start; /* process identity: process.h */
+    int64_t door_port;
+    int64_t log_seq; /* of the session's log: last seq written */
+};
+
+enum lease_state {
+    LEASE_PENDING,
+    LEASE_ACTIVE,
+    LEASE_REVOKING,
+    LEASE_EXPIRING,
+    LEASE_UNCONFIRMED,
+    LEASE_CLOSED
+};
+extern const char *const lease_state_names[];
+extern const char *const lease_use_names[];   /* by enum lease_use, wire order: multi, once */
+extern const char *const lease_scope_names[]; /* bit i: read, write, admin */
+
+struct lease {
+    struct id lease_id, session_id, chat_id, user_id;
+    struct id api_key_id; /* that issued it */
+    unsigned scope;
+    enum lease_use use;
+    int64_t max_connections;
+    enum lease_state state; /* durable part: pending | revoking | expiring | closed; the broker
+                               knows active and unconfirmed */
+    int64_t issued_at, expires_at, max_expires_at, revoked_at;
+    char revoked_reason[REASON_MAX];
+    int64_t grant_seq; /* rq of its token */
+    int64_t ep;
+    char kid[TOKEN_KID_TEXT];
+    int64_t connections; /* live ones; filled by the broker */
+};
+
+/* One entry of the audit trail. Strings borrowed for the call. */
+struct audit_entry {
+    int64_t at;
+    const char *actor;   /* key id, "door:<session_id>", "gateway" */
+    const char *action;  /* op name or lease event */
+    const char *object;  /* "lease:<id>" … */
+    const char *outcome; /* "allowed" | "denied" | "ok" | "failed" */
+    const char *address;
+    const char *request_id;
+    const char *detail; /* "" or short text; never a token */
+};
+
+#endif

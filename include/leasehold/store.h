@@ -1,0 +1,152 @@
+/*
+ * The metadata store, in domain verbs. Never SQL outside storage/.
+ *
+ * One writer thread owns the one writing connection and all checkpoints. Writes are functions that
+ * run on that thread inside a group commit: everything queued is run in one transaction, each write
+ * under its own savepoint, and answered after the commit. A write that returns -1 is rolled back
+ * alone. Readers have connections of their own (WAL snapshots).
+ *
+ * Changes: what a write wants the rest of the gateway to do (push a grant, cut a lease) it declares
+ * with store_emit. After the commit, and before any waiter of that commit is answered, the emitted
+ * changes of all writes of the group go to the change hook in commit order. So nothing is visible
+ * that is not durable, and order is the store's.
+ */
+#ifndef LEASEHOLD_STORE_H
+#define LEASEHOLD_STORE_H
+
+#include "leasehold/lanes.h"
+#include "leasehold/log.h"
+#include "leasehold/model.h"
+
+struct store;
+struct store_tx; /* of a write or a read; valid during the call only */
+
+/* --- changes ------------------------------------------------------------------------------- */
+
+enum change_kind {
+    CHANGE_SESSION_STARTING, /* sandbox */
+    CHANGE_SESSION_RUNNING,  /* sandbox */
+    CHANGE_SESSION_STOPPING, /* sandbox: its leases are revoked by CHANGE_REVOKE_ALL beside it */
+    CHANGE_SESSION_ENDED,    /* sandbox: stopped or failed */
+    CHANGE_GRANT,            /* lease, seq */
+    CHANGE_EXTEND,           /* lease (new expires_at), seq */
+    CHANGE_REVOKE,           /* lease, seq, code, at_us */
+    CHANGE_REVOKE_ALL,       /* sandbox.session_id, seq, code, at_us */
+    CHANGE_LEASE_CLOSED,     /* lease */
+    CHANGE_API_KEY,          /* key_id: added, changed or revoked; reload it */
+};
+
+struct change {
+    enum change_kind kind;
+    int64_t seq;  /* of the session's log */
+    int code;     /* door close code of a revocation */
+    struct lease lease;
+    struct sandbox sandbox;
+    struct id key_id;
+};
+
+/* --- life ---------------------------------------------------------------------------------- */
+
+struct store_options {
+    const char *path; /* of the SQLite file */
+    struct log *log;
+    struct inbox *inbox;  /* where done() of submitted jobs goes */
+    unsigned readers;     /* read connections = most concurrent store_read calls; 0: 2 */
+    size_t queue_max;     /* waiting writes before ERR_BUSY; 0: 10000 */
+    size_t group_max;     /* writes in one commit; 0: 256 */
+    /* Called on the writer thread after a commit with its changes (borrowed), in order. */
+    void (*changed)(void *ctx, const struct change *changes, size_t n);
+    void *changed_ctx;
+};
+
+/* Opens (makes) the file, runs pending migrations, quick_check after an unclean stop. */
+int store_open(const struct store_options *o, struct store **ret, struct err *e) MUST_CHECK;
+void store_close(struct store *s); /* finishes the queue, checkpoints, joins */
+
+typedef int (*store_fn)(struct store_tx *tx, void *arg, struct err *e);
+
+/* Runs fn in the next group commit and waits for it. Any thread but the loop and the writer. */
+int store_write(struct store *s, store_fn fn, void *arg, struct err *e) MUST_CHECK;
+
+/* Runs job->run on the writer thread inside the group; job->done comes through the inbox after the
+ * commit. The job asks store_job_tx for its transaction and reports failure by store_job_fail
+ * (rolls its savepoint back). If the commit itself fails, `failed` is called instead of nothing:
+ * store_job.e is set before done. */
+struct store_job {
+    struct job job;   /* set job.done; job.run is the store's */
+    store_fn fn;
+    void *arg;
+    int rc;           /* result, for done */
+    struct err e;
+};
+int store_submit(struct store *s, struct store_job *j, struct err *e) MUST_CHECK; /* any thread */
+
+/* Runs fn on a read snapshot, on the calling thread (blocks for a free connection, 5 s at most). Not
+ * for the loop. Writing verbs fail with ERR_INTERNAL there. */
+int store_read(struct store *s, store_fn fn, void *arg, struct err *e) MUST_CHECK;
+
+void store_emit(struct store_tx *tx, const struct change *c);
+int64_t store_now_ms(const struct store_tx *tx); /* wall clock at the start of this write */
+
+/* --- users, workspaces, chats ---------------------------------------------------------------
+ * `get` verbs: 0 found, -1 with ERR_NOT_FOUND (chat: ERR_CHAT_NOT_FOUND …) or another error. */
+
+/* The user's workspace, made with the user on first touch; *ret_new tells. */
+int store_workspace_touch(struct store_tx *tx, const struct id *user_id, struct workspace *ret,
+                          bool *ret_new, struct err *e) MUST_CHECK;
+int store_chat_insert(struct store_tx *tx, const struct chat *c, struct err *e) MUST_CHECK;
+int store_chat_get(struct store_tx *tx, const struct id *chat_id, struct arena *arena,
+                   struct chat *ret, struct err *e) MUST_CHECK;
+/* generation + 1, durable; answers the new one. */
+int store_chat_bump_generation(struct store_tx *tx, const struct id *chat_id, int64_t *ret,
+                               struct err *e) MUST_CHECK;
+
+/* --- sandboxes ------------------------------------------------------------------------------ */
+
+int store_sandbox_insert(struct store_tx *tx, const struct sandbox *s, struct err *e) MUST_CHECK;
+int store_sandbox_get(struct store_tx *tx, const struct id *session_id, struct sandbox *ret,
+                      struct err *e) MUST_CHECK;
+/* The chat's sandbox that is starting, running or stopping. */
+int store_sandbox_active(struct store_tx *tx, const struct id *chat_id, struct sandbox *ret,
+                         struct err *e) MUST_CHECK;
+/* Writes every mutable column but log_seq. */
+int store_sandbox_update(struct store_tx *tx, const struct sandbox *s, struct err *e) MUST_CHECK;
+/* log_seq + 1 of a session; answers the new one. */
+int store_session_next_seq(struct store_tx *tx, const struct id *session_id, int64_t *ret,
+                           struct err *e) MUST_CHECK;
+/* Calls each for every sandbox that is starting, running or stopping; stops at its first -1. */
+int store_sandbox_each_active(struct store_tx *tx,
+                              int (*each)(void *ctx, const struct sandbox *s, struct err *e),
+                              void *ctx, struct err *e) MUST_CHECK;
+
+/* --- leases --------------------------------------------------------------------------------- */
+
+int store_lease_insert(struct store_tx *tx, const struct lease *l, struct err *e) MUST_CHECK;
+int store_lease_get(struct store_tx *tx, const struct id *lease_id, struct lease *ret,
+                    struct err *e) MUST_CHECK;
+int store_lease_update(struct store_tx *tx, const struct lease *l, struct err *e) MUST_CHECK;
+/* Every lease that is not closed; of one session, or of all (session_id NULL). */
+int store_lease_each_open(struct store_tx *tx, const struct id *session_id,
+                          int (*each)(void *ctx, const struct lease *l, struct err *e), void *ctx,
+                          struct err *e) MUST_CHECK;
+
+/* One entry of a session's log (docs/leases.md): op "grant" | "extend" | "revoke" | "revoke_all". */
+int store_log_append(struct store_tx *tx, const struct id *session_id, int64_t seq, const char *op,
+                     const struct id *lease_id, int64_t expires_at, struct err *e) MUST_CHECK;
+
+/* --- keys, audit ---------------------------------------------------------------------------- */
+
+int store_api_key_insert(struct store_tx *tx, const struct api_key *k, struct err *e) MUST_CHECK;
+int store_api_key_get(struct store_tx *tx, const struct id *key_id, struct arena *arena,
+                      struct api_key *ret, struct err *e) MUST_CHECK;
+int store_api_key_each(struct store_tx *tx, struct arena *arena,
+                       int (*each)(void *ctx, const struct api_key *k, struct err *e), void *ctx,
+                       struct err *e) MUST_CHECK;
+
+/* Appends to the hash chain: hash = SHA-256(prev ‖ canonical row); docs/audit.md. */
+int store_audit(struct store_tx *tx, const struct audit_entry *a, struct err *e) MUST_CHECK;
+/* Walks the chain. *ret_first_broken = 0 when it is whole, else the number of the row. */
+int store_audit_verify(struct store_tx *tx, int64_t *ret_checked, int64_t *ret_first_broken,
+                       struct err *e) MUST_CHECK;
+
+#endif
