@@ -1,0 +1,270 @@
+#include "p256.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <openssl/bio.h>
+#include <openssl/core_names.h>
+#include <openssl/ec.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/param_build.h>
+#include <openssl/pem.h>
+
+#define GROUP         "prime256v1"
+#define DER_SIG_BYTES 72 /* SEQUENCE of two INTEGERs of at most 33 bytes */
+
+struct p256_key {
+    EVP_PKEY *pkey;
+    EVP_MD_CTX *sign; /* NULL: a public key */
+    EVP_MD_CTX *verify;
+};
+
+void p256_key_free(struct p256_key *key)
+{
+    if (key == NULL)
+        return;
+    EVP_MD_CTX_free(key->sign);
+    EVP_MD_CTX_free(key->verify);
+    EVP_PKEY_free(key->pkey);
+    free(key);
+}
+
+/* Takes pkey, also when it fails. */
+static struct p256_key *key_new(EVP_PKEY *pkey, bool can_sign)
+{
+    struct p256_key *key = calloc(1, sizeof *key);
+    if (key == NULL) {
+        EVP_PKEY_free(pkey);
+        return NULL;
+    }
+    key->pkey = pkey;
+    key->verify = EVP_MD_CTX_new();
+    bool ok = key->verify != NULL &&
+              EVP_DigestVerifyInit(key->verify, NULL, EVP_sha256(), NULL, pkey) == 1;
+    if (ok && can_sign) {
+        key->sign = EVP_MD_CTX_new();
+        ok =
+            key->sign != NULL && EVP_DigestSignInit(key->sign, NULL, EVP_sha256(), NULL, pkey) == 1;
+    }
+    if (!ok) {
+        p256_key_free(key);
+        return NULL;
+    }
+    return key;
+}
+
+size_t p256_generate_pem(char *out, size_t size)
+{
+    size_t len = 0;
+
+    ERR_set_mark();
+    EVP_PKEY *pkey = EVP_EC_gen(GROUP);
+    BIO *bio = BIO_new(BIO_s_mem());
+    if (pkey != NULL && bio != NULL &&
+        PEM_write_bio_PKCS8PrivateKey(bio, pkey, NULL, NULL, 0, NULL, NULL) == 1) {
+        char *text;
+        long text_len = BIO_get_mem_data(bio, &text);
+        if (text_len > 0 && (size_t)text_len <= size) {
+            len = (size_t)text_len;
+            memcpy(out, text, len);
+        }
+    }
+    BIO_free(bio);
+    EVP_PKEY_free(pkey);
+    ERR_pop_to_mark();
+    return len;
+}
+
+/* Without this OpenSSL would ask on the terminal for the passphrase of an encrypted key. */
+static int no_passphrase(char *buf, int size, int rwflag, void *user)
+{
+    (void)buf, (void)size, (void)rwflag, (void)user;
+    return -1;
+}
+
+static bool is_p256(const EVP_PKEY *pkey)
+{
+    char group[32];
+    return EVP_PKEY_is_a(pkey, "EC") &&
+           EVP_PKEY_get_group_name(pkey, group, sizeof group, NULL) == 1 &&
+           strcmp(group, GROUP) == 0;
+}
+
+static bool is_sound_pair(EVP_PKEY *pkey)
+{
+    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new(pkey, NULL);
+    bool ok = ctx != NULL && EVP_PKEY_check(ctx) == 1;
+    EVP_PKEY_CTX_free(ctx);
+    return ok;
+}
+
+struct p256_key *p256_key_from_pem(const char *pem, size_t len)
+{
+    struct p256_key *key = NULL;
+    EVP_PKEY *pkey = NULL;
+
+    ERR_set_mark();
+    BIO *bio = BIO_new_mem_buf(pem, (int)len);
+    if (bio != NULL)
+        pkey = PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, NULL);
+    if (pkey != NULL && is_p256(pkey) && is_sound_pair(pkey))
+        key = key_new(pkey, true);
+    else
+        EVP_PKEY_free(pkey);
+    BIO_free(bio);
+    ERR_pop_to_mark();
+    return key;
+}
+
+static EVP_PKEY *pkey_from_point(OSSL_PARAM *params)
+{
+    EVP_PKEY *pkey = NULL;
+    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new_from_name(NULL, "EC", NULL);
+    if (ctx == NULL || EVP_PKEY_fromdata_init(ctx) != 1 ||
+        EVP_PKEY_fromdata(ctx, &pkey, EVP_PKEY_PUBLIC_KEY, params) != 1)
+        pkey = NULL;
+    EVP_PKEY_CTX_free(ctx);
+    return pkey;
+}
+
+static bool is_sound_public(EVP_PKEY *pkey)
+{
+    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new(pkey, NULL);
+    bool ok = ctx != NULL && EVP_PKEY_public_check(ctx) == 1;
+    EVP_PKEY_CTX_free(ctx);
+    return ok;
+}
+
+struct p256_key *p256_key_from_point(const uint8_t x[static P256_COORD_BYTES],
+                                     const uint8_t y[static P256_COORD_BYTES])
+{
+    struct p256_key *key = NULL;
+    uint8_t point[1 + 2 * P256_COORD_BYTES] = {POINT_CONVERSION_UNCOMPRESSED};
+    char group[] = GROUP;
+
+    memcpy(point + 1, x, P256_COORD_BYTES);
+    memcpy(point + 1 + P256_COORD_BYTES, y, P256_COORD_BYTES);
+    OSSL_PARAM params[] = {
+        OSSL_PARAM_construct_utf8_string(OSSL_PKEY_PARAM_GROUP_NAME, group, 0),
+        OSSL_PARAM_construct_octet_string(OSSL_PKEY_PARAM_PUB_KEY, point, sizeof point),
+        OSSL_PARAM_construct_end(),
+    };
+
+    ERR_set_mark();
+    EVP_PKEY *pkey = pkey_from_point(params);
+    if (pkey != NULL && is_sound_public(pkey))
+        key = key_new(pkey, false);
+    else
+        EVP_PKEY_free(pkey);
+    ERR_pop_to_mark();
+    return key;
+}
+
+static bool coord_text(const EVP_PKEY *pkey, const char *param, char out[static TOKEN_KID_TEXT])
+{
+    BIGNUM *n = NULL;
+    uint8_t bytes[P256_COORD_BYTES];
+    bool ok = EVP_PKEY_get_bn_param(pkey, param, &n) == 1 &&
+              BN_bn2binpad(n, bytes, sizeof bytes) == (int)sizeof bytes;
+    BN_free(n);
+    if (ok)
+        base64url_encode(bytes, sizeof bytes, out);
+    return ok;
+}
+
+/* RFC 7638 §3: the required members alone, in lexicographic order, without white space. */
+static bool thumbprint(const char *x, const char *y, char out[static TOKEN_KID_TEXT])
+{
+    char text[160];
+    uint8_t hash[EVP_MAX_MD_SIZE];
+    unsigned hash_len = 0;
+    int n = snprintf(text, sizeof text,
+                     "{\"crv\":\"P-256\",\"kty\":\"EC\",\"x\":\"%s\",\"y\":\"%s\"}", x, y);
+    if (n < 0 || (size_t)n >= sizeof text ||
+        EVP_Digest(text, (size_t)n, hash, &hash_len, EVP_sha256(), NULL) != 1)
+        return false;
+    base64url_encode(hash, hash_len, out);
+    return true;
+}
+
+bool p256_key_describe(const struct p256_key *key, struct key_public *ret)
+{
+    ERR_set_mark();
+    bool ok = coord_text(key->pkey, OSSL_PKEY_PARAM_EC_PUB_X, ret->x) &&
+              coord_text(key->pkey, OSSL_PKEY_PARAM_EC_PUB_Y, ret->y) &&
+              thumbprint(ret->x, ret->y, ret->kid);
+    ERR_pop_to_mark();
+    return ok;
+}
+
+static bool sig_from_der(const uint8_t *der, size_t len, uint8_t sig[static P256_SIG_BYTES])
+{
+    ECDSA_SIG *pair = d2i_ECDSA_SIG(NULL, &der, (long)len);
+    bool ok = pair != NULL &&
+              BN_bn2binpad(ECDSA_SIG_get0_r(pair), sig, P256_COORD_BYTES) == P256_COORD_BYTES &&
+              BN_bn2binpad(ECDSA_SIG_get0_s(pair), sig + P256_COORD_BYTES, P256_COORD_BYTES) ==
+                  P256_COORD_BYTES;
+    ECDSA_SIG_free(pair);
+    return ok;
+}
+
+/* Returns the length, 0 without memory. */
+static size_t sig_to_der(const uint8_t sig[static P256_SIG_BYTES],
+                         uint8_t der[static DER_SIG_BYTES])
+{
+    int len = 0;
+    ECDSA_SIG *pair = ECDSA_SIG_new();
+    BIGNUM *r = BN_bin2bn(sig, P256_COORD_BYTES, NULL);
+    BIGNUM *s = BN_bin2bn(sig + P256_COORD_BYTES, P256_COORD_BYTES, NULL);
+    if (pair != NULL && r != NULL && s != NULL && ECDSA_SIG_set0(pair, r, s) == 1) {
+        r = s = NULL;
+        len = i2d_ECDSA_SIG(pair, &der);
+    }
+    BN_free(r);
+    BN_free(s);
+    ECDSA_SIG_free(pair);
+    return len > 0 ? (size_t)len : 0;
+}
+
+static EVP_MD_CTX *ctx_copy(const EVP_MD_CTX *from)
+{
+    EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+    if (ctx != NULL && EVP_MD_CTX_copy_ex(ctx, from) != 1) {
+        EVP_MD_CTX_free(ctx);
+        ctx = NULL;
+    }
+    return ctx;
+}
+
+bool p256_sign(const struct p256_key *key, const void *data, size_t len,
+               uint8_t ret_sig[static P256_SIG_BYTES])
+{
+    uint8_t der[DER_SIG_BYTES];
+    size_t der_len = sizeof der;
+
+    if (key->sign == NULL)
+        return false;
+    ERR_set_mark();
+    EVP_MD_CTX *ctx = ctx_copy(key->sign);
+    bool ok = ctx != NULL && EVP_DigestSign(ctx, der, &der_len, data, len) == 1 &&
+              sig_from_der(der, der_len, ret_sig);
+    EVP_MD_CTX_free(ctx);
+    ERR_pop_to_mark();
+    return ok;
+}
+
+bool p256_verify(const struct p256_key *key, const void *data, size_t len,
+                 const uint8_t sig[static P256_SIG_BYTES])
+{
+    uint8_t der[DER_SIG_BYTES];
+
+    ERR_set_mark();
+    size_t der_len = sig_to_der(sig, der);
+    EVP_MD_CTX *ctx = der_len > 0 ? ctx_copy(key->verify) : NULL;
+    bool ok = ctx != NULL && EVP_DigestVerify(ctx, der, der_len, data, len) == 1;
+    EVP_MD_CTX_free(ctx);
+    ERR_pop_to_mark();
+    return ok;
+}
