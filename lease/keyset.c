@@ -169,7 +169,7 @@ static int read_pem(const char *path, char *pem, size_t size, size_t *ret_len, s
 int keyset_add_signing_file(struct keyset *ks, const char *path, struct err *e)
 {
     char pem[PEM_MAX];
-    size_t len;
+    size_t len = 0;
     struct key_public pub;
 
     if (read_pem(path, pem, sizeof pem, &len, e) < 0) {
