@@ -1,0 +1,152 @@
+#include "leasehold/clock.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define TIME_MAX_MS INT64_C(253402300799999) /* 9999-12-31T23:59:59.999Z */
+
+static int64_t system_wall_ms(void *ctx)
+{
+    (void)ctx;
+    struct timespec ts;
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+static int64_t system_boot_us(void *ctx)
+{
+    (void)ctx;
+    struct timespec ts;
+    clock_gettime(CLOCK_BOOTTIME, &ts);
+    return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
+}
+
+const struct clock clock_system = {.wall_ms = system_wall_ms, .boot_us = system_boot_us};
+
+char *time_format(int64_t ms, char out[static TIME_TEXT])
+{
+    if (ms < 0) {
+        ms = 0;
+    } else if (ms > TIME_MAX_MS) {
+        ms = TIME_MAX_MS;
+    }
+    time_t seconds = ms / 1000;
+    struct tm tm;
+    gmtime_r(&seconds, &tm);
+    size_t n = strftime(out, TIME_TEXT, "%Y-%m-%dT%H:%M:%S", &tm);
+    snprintf(out + n, TIME_TEXT - n, ".%03uZ", (unsigned)(ms % 1000));
+    return out;
+}
+
+/* A place in a text that is read from left to right. */
+struct cursor {
+    const char *s;
+    size_t left;
+};
+
+/* Exactly this character; a letter in both cases. */
+static bool take_char(struct cursor *c, char ch)
+{
+    if (c->left == 0 || (c->s[0] != ch && (ch < 'a' || c->s[0] != ch - 'a' + 'A'))) {
+        return false;
+    }
+    c->s++;
+    c->left--;
+    return true;
+}
+
+static bool is_digit(const struct cursor *c)
+{
+    return c->left > 0 && c->s[0] >= '0' && c->s[0] <= '9';
+}
+
+/* Exactly `digits` digits of a number in min..max. */
+static bool take_number(struct cursor *c, unsigned digits, int min, int max, int *ret)
+{
+    int v = 0;
+    for (unsigned i = 0; i < digits; i++) {
+        if (!is_digit(c)) {
+            return false;
+        }
+        v = v * 10 + (c->s[0] - '0');
+        c->s++;
+        c->left--;
+    }
+    *ret = v;
+    return v >= min && v <= max;
+}
+
+static bool take_date(struct cursor *c, struct tm *tm)
+{
+    static const int month_days[] = {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    int year, month;
+    if (!take_number(c, 4, 0, 9999, &year) || !take_char(c, '-') ||
+        !take_number(c, 2, 1, 12, &month) || !take_char(c, '-') ||
+        !take_number(c, 2, 1, month_days[month - 1], &tm->tm_mday)) {
+        return false;
+    }
+    bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+    tm->tm_year = year - 1900;
+    tm->tm_mon = month - 1;
+    return month != 2 || tm->tm_mday <= 28 || leap;
+}
+
+static bool take_fraction(struct cursor *c, int *ret_ms)
+{
+    *ret_ms = 0;
+    if (!take_char(c, '.')) {
+        return true;
+    }
+    unsigned digits = 0;
+    for (int scale = 100; is_digit(c); scale /= 10, digits++) {
+        *ret_ms += (c->s[0] - '0') * scale;
+        c->s++;
+        c->left--;
+    }
+    return digits >= 1 && digits <= 9;
+}
+
+static bool take_offset(struct cursor *c, int *ret_seconds)
+{
+    *ret_seconds = 0;
+    if (take_char(c, 'z')) {
+        return true;
+    }
+    int sign = 1, hours, minutes;
+    if (c->left > 0 && c->s[0] == '-') {
+        sign = -1;
+    } else if (c->left == 0 || c->s[0] != '+') {
+        return false;
+    }
+    c->s++;
+    c->left--;
+    if (!take_number(c, 2, 0, 23, &hours) || !take_char(c, ':') ||
+        !take_number(c, 2, 0, 59, &minutes)) {
+        return false;
+    }
+    *ret_seconds = sign * (hours * 3600 + minutes * 60);
+    return true;
+}
+
+int time_parse(const char *s, size_t len, int64_t *ret_ms)
+{
+    struct cursor c = {.s = s, .left = len};
+    struct tm tm = {0};
+    int ms, offset;
+    if (!take_date(&c, &tm) || !take_char(&c, 't') || !take_number(&c, 2, 0, 23, &tm.tm_hour) ||
+        !take_char(&c, ':') || !take_number(&c, 2, 0, 59, &tm.tm_min) || !take_char(&c, ':') ||
+        !take_number(&c, 2, 0, 60, &tm.tm_sec) || !take_fraction(&c, &ms) ||
+        !take_offset(&c, &offset) || c.left != 0) {
+        return -1;
+    }
+    bool leap_second = tm.tm_sec == 60;
+    int64_t seconds = (int64_t)timegm(&tm) - offset;
+    /* A leap second ends a UTC day (RFC 3339 section 5.7): it counts as the next day's first. */
+    if (leap_second && seconds % 86400 != 0) {
+        return -1;
+    }
+    *ret_ms = seconds * 1000 + ms;
+    return 0;
+}

@@ -1,0 +1,100 @@
+#include <setjmp.h>
+#include <stdalign.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "leasehold/arena.h"
+
+static void pieces_are_zeroed_aligned_and_apart(void **state)
+{
+    (void)state;
+    struct arena *a = arena_new(1 << 20);
+    for (size_t size = 0; size < 500; size++) {
+        unsigned char *p = arena_alloc(a, size);
+        assert_non_null(p);
+        assert_int_equal((uintptr_t)p % alignof(max_align_t), 0);
+        for (size_t i = 0; i < size; i++) {
+            assert_int_equal(p[i], 0);
+        }
+        memset(p, 0xff, size);
+    }
+    arena_free(a);
+}
+
+static void cap_bounds_the_sum(void **state)
+{
+    (void)state;
+    struct arena *a = arena_new(100);
+    assert_non_null(arena_alloc(a, 64));
+    assert_null(arena_alloc(a, 64));
+    assert_non_null(arena_alloc(a, 32));
+    assert_null(arena_alloc(a, 5));
+    arena_free(a);
+}
+
+static void many_empty_pieces_reach_the_cap(void **state)
+{
+    (void)state;
+    struct arena *a = arena_new(1000);
+    int n = 0;
+    while (n < 1000 && arena_alloc(a, 1) != NULL) {
+        n++;
+    }
+    assert_in_range(n, 1, 1000 / alignof(max_align_t) + 1);
+    arena_free(a);
+}
+
+static void huge_sizes_are_refused(void **state)
+{
+    (void)state;
+    struct arena *a = arena_new(SIZE_MAX);
+    assert_null(arena_alloc(a, SIZE_MAX));
+    assert_null(arena_alloc(a, SIZE_MAX - 8));
+    assert_null(arena_strndup(a, "x", SIZE_MAX));
+    arena_free(a);
+}
+
+static void a_piece_larger_than_a_block_fits(void **state)
+{
+    (void)state;
+    struct arena *a = arena_new(1 << 20);
+    char *big = arena_alloc(a, 500000);
+    assert_non_null(big);
+    big[499999] = 'x';
+    assert_non_null(arena_alloc(a, 8));
+    arena_free(a);
+}
+
+static void strndup_copies_exactly_len_bytes(void **state)
+{
+    (void)state;
+    struct arena *a = arena_new(1000);
+    char *s = arena_strndup(a, "a\0bc", 3);
+    assert_memory_equal(s, "a\0b", 4);
+    assert_string_equal(arena_strndup(a, NULL, 0), "");
+    arena_free(a);
+}
+
+static void free_takes_null(void **state)
+{
+    (void)state;
+    arena_free(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pieces_are_zeroed_aligned_and_apart),
+        cmocka_unit_test(cap_bounds_the_sum),
+        cmocka_unit_test(many_empty_pieces_reach_the_cap),
+        cmocka_unit_test(huge_sizes_are_refused),
+        cmocka_unit_test(a_piece_larger_than_a_block_fits),
+        cmocka_unit_test(strndup_copies_exactly_len_bytes),
+        cmocka_unit_test(free_takes_null),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,103 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "leasehold/id.h"
+
+#define CANONICAL "0f5d2c1a-9b3e-4c7d-8a6f-0123456789ab"
+
+static void every_accepted_spelling_is_normalised(void **state)
+{
+    (void)state;
+    static const char *const spellings[] = {
+        CANONICAL,
+        "0F5D2C1A-9B3E-4C7D-8A6F-0123456789AB",
+        "0f5d2c1a9b3e4c7d8a6f0123456789ab",
+        "{0f5d2c1a-9b3e-4c7d-8a6f-0123456789AB}",
+        "{0f5d2c1a9b3e4c7d8a6f0123456789ab}",
+        "urn:uuid:0f5d2c1a-9b3e-4c7d-8a6f-0123456789ab",
+        "URN:Uuid:0F5D2C1A-9B3E-4C7D-8A6F-0123456789AB",
+    };
+    for (size_t i = 0; i < sizeof(spellings) / sizeof(spellings[0]); i++) {
+        struct id id;
+        assert_true(id_parse(spellings[i], strlen(spellings[i]), &id));
+        assert_string_equal(ID_STR(&id), CANONICAL);
+    }
+}
+
+static void everything_else_is_refused_and_leaves_ret_alone(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        "",
+        "{}",
+        "urn:uuid:",
+        "0f5d2c1a-9b3e-4c7d-8a6f-0123456789a",
+        "0f5d2c1a-9b3e-4c7d-8a6f-0123456789abc",
+        "0f5d2c1a9b3e-4c7d-8a6f-0123456789ab-",
+        "0f5d2c1a-9b3e-4c7d-8a6f-0123456789ag",
+        "0f5d2c1a9b3e4c7d8a6f0123456789a ",
+        " 0f5d2c1a9b3e4c7d8a6f0123456789ab",
+        "{0f5d2c1a-9b3e-4c7d-8a6f-0123456789ab",
+        "0f5d2c1a-9b3e-4c7d-8a6f-0123456789ab}",
+        "{{0f5d2c1a-9b3e-4c7d-8a6f-0123456789ab}}",
+        "0f5d2c1a--9b3e4c7d-8a6f-0123456789ab",
+        "../../../../../../../../../etc/passwd",
+    };
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct id id = {{1}};
+        assert_false(id_parse(bad[i], strlen(bad[i]), &id));
+        assert_int_equal(id.b[0], 1);
+    }
+}
+
+static void only_len_bytes_count(void **state)
+{
+    (void)state;
+    struct id id;
+    assert_true(id_parse(CANONICAL "garbage", strlen(CANONICAL), &id));
+    assert_false(id_parse(CANONICAL, strlen(CANONICAL) - 1, &id));
+    char with_nul[] = CANONICAL;
+    with_nul[20] = '\0';
+    assert_false(id_parse(with_nul, sizeof(with_nul) - 1, &id));
+}
+
+static void random_ids_are_version_4_and_differ(void **state)
+{
+    (void)state;
+    struct id a, b;
+    id_random(&a);
+    id_random(&b);
+    assert_int_equal(a.b[6] >> 4, 4);
+    assert_int_equal(a.b[8] >> 6, 2);
+    assert_false(id_equal(&a, &b));
+    assert_true(id_equal(&a, &a));
+    struct id again;
+    assert_true(id_parse(ID_STR(&a), ID_TEXT - 1, &again));
+    assert_true(id_equal(&a, &again));
+}
+
+static void zero_is_none(void **state)
+{
+    (void)state;
+    struct id id = {{0}};
+    assert_true(id_is_zero(&id));
+    id.b[15] = 1;
+    assert_false(id_is_zero(&id));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_accepted_spelling_is_normalised),
+        cmocka_unit_test(everything_else_is_refused_and_leaves_ret_alone),
+        cmocka_unit_test(only_len_bytes_count),
+        cmocka_unit_test(random_ids_are_version_4_and_differ),
+        cmocka_unit_test(zero_is_none),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
