@@ -1,0 +1,103 @@
+# The front door: everything a person or a robot starts by hand. CMake and ninja do the building.
+#
+#   make demo     installs what is missing, builds, shows the main job step by step
+#   make test     everything that proves it, one closing line
+#   make lint     layout, layers, limits, warnings
+#
+# V=1 shows the output of passing tests too; ONLY=REGEX runs the test files whose name matches;
+# T=SECONDS is the time of each fuzzer; PREFIX and DESTDIR are for `make install`.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+
+PYTHON := /usr/bin/python3
+PREFIX ?= /usr/local
+T ?= 60
+
+# $(call preset,NAME[,TARGETS])
+preset = @mkdir -p build; \
+	cmake --preset $(1) >build/$(1).configure.log || { cat build/$(1).configure.log; exit 1; }; \
+	cmake --build --preset $(1) $(if $(2),--target $(2))
+fuzzers := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+run_tests = $(PYTHON) tests/tools/run_tests.py $(if $(V),--verbose) $(if $(ONLY),--only '$(ONLY)')
+
+.PHONY: help
+help:
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
+
+.PHONY: demo
+demo:
+	scripts/deps.sh build demo
+	$(call preset,release)
+	scripts/demo.sh
+
+.PHONY: test
+test:
+	scripts/deps.sh build test
+	$(call preset,release)
+	$(call preset,asan)
+	$(if $(fuzzers),$(call preset,fuzz,$(fuzzers)))
+	$(run_tests) tools unit=build/release/bin integration=build/release/bin unit=build/asan/bin \
+		fuzz=build/fuzz/bin
+
+.PHONY: build
+build:
+	scripts/deps.sh build
+	$(call preset,release)
+
+.PHONY: test-unit
+test-unit:
+	scripts/deps.sh build test
+	$(call preset,release)
+	$(run_tests) unit=build/release/bin
+
+.PHONY: test-asan
+test-asan:
+	scripts/deps.sh build test
+	$(call preset,asan)
+	$(run_tests) unit=build/asan/bin integration=build/asan/bin
+
+# Without address space randomisation: gcc 12's ThreadSanitizer does not bear all of its layouts.
+.PHONY: test-tsan
+test-tsan:
+	scripts/deps.sh build test
+	$(call preset,tsan)
+	setarch -R $(run_tests) unit=build/tsan/bin integration=build/tsan/bin
+
+.PHONY: fuzz
+fuzz:
+	scripts/deps.sh build test
+	$(if $(fuzzers),$(call preset,fuzz,$(fuzzers)))
+	scripts/fuzz.sh $(T)
+
+.PHONY: lint
+lint:
+	scripts/deps.sh build lint
+	$(call preset,release)
+	scripts/lint.sh build/release
+
+# The helpers stand beside the binary that starts them; only the two commands are on the PATH.
+libdir = $(DESTDIR)$(PREFIX)/lib/leasehold
+.PHONY: install
+install: build
+	install -d $(libdir) $(DESTDIR)$(PREFIX)/bin
+	install -m 0755 $(addprefix build/release/bin/,leasehold leasectl leasedoor leasekeep leaseinit demo-agent) $(libdir)
+	ln -sfn ../lib/leasehold/leasehold $(DESTDIR)$(PREFIX)/bin/leasehold
+	ln -sfn ../lib/leasehold/leasectl $(DESTDIR)$(PREFIX)/bin/leasectl
+
+.PHONY: deps
+deps:
+	scripts/deps.sh build demo test lint
+
+.PHONY: sim soak bench package
+sim soak bench package:
+	@echo "make $@: not built yet (README.md, \"Not yet\")" >&2; exit 1
+
+bench-%:
+	@echo "make $@: there is no benchmark \"$*\" yet (README.md, \"Not yet\")" >&2; exit 1
+
+.PHONY: clean
+clean:
+	rm -rf build

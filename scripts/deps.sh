@@ -1,0 +1,41 @@
+#!/bin/bash
+# Installs the Debian packages of the named sections of packages.txt that are missing.
+# Offline and quick when none is.
+set -euo pipefail
+
+list=$(dirname "$0")/../packages.txt
+
+wanted() {
+    awk -v sections=" $* " '
+        { sub(/#.*/, "") }
+        /^\[/ { gsub(/[][]/, ""); on = index(sections, " " $1 " "); next }
+        on && NF { print $1 }' "$list" | sort -u
+}
+
+installed() {
+    dpkg-query -W -f '${db:Status-Status} ${Package}\n' "$@" 2>/dev/null |
+        awk '$1 == "installed" { print $2 }' | sort -u
+}
+
+if ! command -v dpkg-query >/dev/null; then
+    echo "deps: this is not a Debian system; see packages.txt for what is needed" >&2
+    exit 0
+fi
+
+mapfile -t want < <(wanted "$@")
+mapfile -t missing < <(comm -23 <(printf '%s\n' "${want[@]}") <(installed "${want[@]}"))
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+    if ! command -v sudo >/dev/null; then
+        echo "deps: missing ${missing[*]}; run as root: apt-get install ${missing[*]}" >&2
+        exit 1
+    fi
+    as_root=(sudo)
+fi
+
+echo "deps: installing ${missing[*]}"
+apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
+"${apt[@]}" update </dev/null
+"${apt[@]}" install -y --no-install-recommends "${missing[@]}" </dev/null
