@@ -2,7 +2,7 @@
 #
 #   make demo     installs what is missing, builds, shows the main job step by step
 #   make test     everything that proves it, one closing line
-#   make lint     layout, layers, limits, warnings
+#   make lint     layout, layers, limits, warnings (make format repairs the layout)
 #
 # V=1 shows the output of passing tests too; ONLY=REGEX runs the test files whose name matches;
 # T=SECONDS is the time of each fuzzer; PREFIX and DESTDIR are for `make install`.
@@ -77,6 +77,10 @@ lint:
 	scripts/deps.sh build lint
 	$(call preset,release)
 	scripts/lint.sh build/release
+
+.PHONY: format
+format:
+	find . \( -name build -o -name .git \) -prune -o -name '*.[ch]' -exec clang-format -i {} +
 
 # The helpers stand beside the binary that starts them; only the two commands are on the PATH.
 libdir = $(DESTDIR)$(PREFIX)/lib/leasehold

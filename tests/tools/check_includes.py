@@ -1,0 +1,172 @@
+"""The layer rule: who may include what (docs/architecture.md, "Folders").
+
+    check_includes.py [ROOT]
+
+The tables below are the rule. A change of them is a change of the architecture.
+"""
+
+import fnmatch
+import os
+import re
+import sys
+
+import tree
+
+# Who owns a public header. Everything a header is not listed for belongs to no one: an error.
+OWNERS = {
+    "base": "arena buf clock config err field http_client id json lanes log process".split(),
+    "lease": "token door_proto lease_rules broker".split(),
+    "storage": "store model chatdir".split(),
+    "runtime": "engine agent_link keep_spec".split(),
+}
+HEADERS = {f"{name}.h": owner for owner, names in OWNERS.items() for name in names}
+
+# What a folder may include: the headers of whole folders, and single ones.
+LAYERS = {
+    "base": {"base"},
+    "lease": {"base", "lease", "store.h", "model.h"},
+    "lease/door": {"base", "lease", "agent_link.h"},
+    "storage": {"base", "storage"},
+    "runtime": {"base", "runtime"},
+    "runtime/init": {"agent_link.h", "keep_spec.h"},
+    "gateway": {"base", "lease", "storage", "runtime"},
+    "gateway/cli": {"base", "door_proto.h"},
+}
+
+# A public header may use what its owner may; model.h is the one that reaches further.
+PUBLIC = "include/leasehold"
+PUBLIC_EXTRA = {"model.h": {"token.h"}}
+
+# Third-party headers, and the files that may see them.
+LIBRARIES = {
+    "libwebsockets.h": [
+        "gateway/server*",
+        "gateway/http_callback.c",
+        "gateway/ws_callback.c",
+        "gateway/conn.c",
+        "lease/door/server*",
+        "lease/door/ws_callback.c",
+        "gateway/cli/ws_client.c",
+    ],
+    "uv.h": ["gateway/server*"],
+    "curl/*": ["base/http_client.c"],
+    "cjson/*": ["base/json.c"],
+    "yaml.h": ["base/config*.c", "base/yaml.c"],
+    "uuid/*": ["base/id.c"],
+    "sqlite3.h": ["storage/*"],
+    "libpq-fe.h": ["storage/*"],
+    "openssl/*": ["lease/*", "storage/*", "gateway/auth*.c", "gateway/tls*.c"],
+    "jwt.h": ["gateway/auth_jwt.c"],
+    "uthash.h": ["*.c", "*.h"],
+    "utlist.h": ["*.c", "*.h"],
+    "cmocka.h": [],
+}
+
+LIBC = re.compile(
+    r"^(?:(?:sys|linux|net|netinet|arpa|asm)/\w+\.h"
+    r"|(?:assert|ctype|dirent|dlfcn|endian|err|errno|fcntl|fenv|float|fnmatch|getopt|glob|grp"
+    r"|inttypes|iso646|langinfo|libgen|limits|locale|malloc|math|netdb|poll|pthread|pwd|regex"
+    r"|sched|search|semaphore|setjmp|signal|spawn|stdalign|stdarg|stdatomic|stdbool|stddef|stdint"
+    r"|stdio|stdlib|stdnoreturn|string|strings|syslog|termios|threads|time|unistd|wchar|wctype)\.h)$"
+)
+
+# Constructors of concrete backends: named by the folder that defines them and by gateway/main.c.
+BACKENDS = [
+    (re.compile(r"\bengine_(?:local|docker)_new\b"), "runtime"),
+    (re.compile(r"\bstore_(?:sqlite|postgres)\w*"), "storage"),
+    (re.compile(r"\bobjects_(?:disk|s3)_new\b"), "storage"),
+]
+COMPOSER = "gateway/main.c"
+
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.MULTILINE)
+
+
+def is_test(path):
+    return path.startswith("tests/")
+
+
+def allowed_headers(path):
+    """The public headers a file may include; None when it is bound by no layer."""
+    folder, leaf = os.path.split(path)
+    if folder == PUBLIC:
+        return may_include(LAYERS.get(HEADERS.get(leaf), set())) | PUBLIC_EXTRA.get(leaf, set())
+    return may_include(LAYERS[folder]) if folder in LAYERS else None
+
+
+def may_include(names):
+    return {header for header, owner in HEADERS.items() if owner in names or header in names}
+
+
+def check_own(path, target, root):
+    """A quoted include: a public header of an allowed layer, or a private one of the folder."""
+    folder, leaf = os.path.split(path)
+    if target.startswith("leasehold/"):
+        header = target.removeprefix("leasehold/")
+        if header not in HEADERS:
+            return f"{target} has no owner in check_includes.py"
+        if header not in allowed_headers(path):
+            return f"{folder or leaf} may not use {target} ({HEADERS[header]})"
+        return None
+    if "/" in target:
+        return f"{target}: another folder is reached only through include/leasehold/"
+    if not os.path.exists(os.path.join(root, folder, target)):
+        return f"{target} is not a private header of {folder}"
+    if folder == PUBLIC:
+        return f'{target}: public headers include each other as "leasehold/{target}"'
+    return None
+
+
+def check_foreign(path, target):
+    """An angle include: libc anywhere, a library only where its table row says so."""
+    if LIBC.match(target):
+        return None
+    for pattern, places in LIBRARIES.items():
+        if fnmatch.fnmatchcase(target, pattern):
+            if path.startswith(PUBLIC):
+                return f"<{target}>: no third-party type in a public header"
+            if any(fnmatch.fnmatchcase(path, place) for place in places):
+                return None
+            return f"<{target}> may be seen by {', '.join(places) or 'tests'} only"
+    return f"<{target}> is neither libc nor in the table of libraries"
+
+
+def check_backends(path, text):
+    code = tree.code_only(text)
+    for pattern, owner in BACKENDS:
+        if path == COMPOSER or path.startswith((owner + "/", PUBLIC)):
+            continue
+        for match in pattern.finditer(code):
+            line = tree.line_of(code, match.start())
+            yield f"{path}:{line}: only {COMPOSER} names a concrete backend ({match.group()})"
+
+
+def check_file(path, root):
+    text = tree.read(path, root)
+    if allowed_headers(path) is None:
+        yield f"{path}: the folder has no layer in check_includes.py"
+        return
+    for match in INCLUDE.finditer(text):
+        quote, target = match.groups()
+        if quote == '"':
+            fault = check_own(path, target, root)
+        else:
+            fault = check_foreign(path, target)
+        if fault:
+            yield f"{path}:{tree.line_of(text, match.start())}: {fault}"
+    yield from check_backends(path, text)
+
+
+def check(root):
+    faults = []
+    for path in tree.files(".c", ".h", root=root):
+        if not is_test(path):
+            faults += check_file(path, root)
+    return faults
+
+
+def main(argv):
+    return tree.report("check_includes", check(argv[1] if len(argv) > 1 else tree.ROOT))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
