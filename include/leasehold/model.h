@@ -36,6 +36,8 @@ struct caller {
     bool limited;
     const struct id *users; /* allowed_users, in the request's arena */
     size_t users_n;
+    struct id default_user; /* zero: none */
+    int64_t expires_at; /* of the credential, ms; 0: never. Nothing it issues outlives it */
     const char *address;
     const char *request_id;
 };

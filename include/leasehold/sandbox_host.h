@@ -1,0 +1,63 @@
+/*
+ * One sandbox as a thing of the machine: run directory, the door's listener, the door, the engine's
+ * sandbox. Starting is a table of steps with undo; stopping takes apart whatever is there. Knows
+ * nothing of the metadata store and of leases.
+ *
+ * Blocks (each call has its deadline): RUNTIME lane threads. Different sessions in parallel, one
+ * session never twice at once.
+ */
+#ifndef LEASEHOLD_SANDBOX_HOST_H
+#define LEASEHOLD_SANDBOX_HOST_H
+
+#include "leasehold/config.h"
+#include "leasehold/door_proto.h"
+#include "leasehold/engine.h"
+#include "leasehold/log.h"
+#include "leasehold/model.h"
+
+struct sandbox_host {
+    const struct config *cfg;
+    struct log *log;
+    struct engine *engine;
+    const char *bin_dir; /* leasedoor stands here */
+
+    /* Waits until the door of the session is live and its agent is up; called by start. */
+    int (*wait_ready)(void *ctx, const struct id *session_id, int64_t timeout_ms, struct err *e);
+    void *wait_ctx;
+};
+
+struct sandbox_start {
+    const struct sandbox *sandbox; /* its ids and generation */
+    const struct config_profile *profile;
+    const char *files_path; /* of the chat, checked (chatdir.h) */
+    const char *history_md_path;
+    const char *secret; /* of the control connection, DOOR_SECRET_TEXT */
+};
+
+/* Starts door and sandbox and waits until the agent can be talked to. Fills the process identity,
+ * door_port, container_id, uid and isolation of *ret (a copy of start->sandbox). On failure nothing
+ * is left: ERR_SANDBOX_START_FAILED. */
+int sandbox_host_start(struct sandbox_host *h, const struct sandbox_start *start,
+                       struct sandbox *ret, struct err *e) MUST_CHECK;
+
+/* Ends sandbox and door and removes the run directory. Nothing there is a success.
+ * ERR_SANDBOX_STOP_FAILED: what is left is still named by the row; call again. */
+int sandbox_host_stop(struct sandbox_host *h, const struct sandbox *s, int64_t grace_ms,
+                      struct err *e) MUST_CHECK;
+
+/* Are door and sandbox alive? If not, ret->reason says which ended how ("door_lost",
+ * "exited(3)" …). */
+int sandbox_host_status(struct sandbox_host *h, const struct sandbox *s, struct engine_status *ret,
+                        struct err *e) MUST_CHECK;
+
+/* Ends what runs out of run directories whose session `known` does not know (left by a crash
+ * between start and record), and removes them. Returns how many, -1 when the run directory
+ * cannot be listed. */
+int sandbox_host_sweep(struct sandbox_host *h,
+                       bool (*known)(void *ctx, const struct id *session_id), void *ctx,
+                       struct err *e) MUST_CHECK;
+
+/* "ws://host:port/" */
+void sandbox_host_url(const struct config *cfg, const struct sandbox *s, char *ret, size_t size);
+
+#endif

@@ -1,0 +1,412 @@
+/* The broker: life, committed changes, time. */
+#include "leasehold/broker.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "broker_state.h"
+
+struct broker *broker_new(const struct broker_hooks *hooks, const struct clock *clock,
+                          const struct lease_policy *policy, const struct config_lease *limits,
+                          const struct keyset *keys)
+{
+    struct broker *b = calloc(1, sizeof *b);
+
+    if (!b)
+        return NULL;
+    b->hooks = *hooks;
+    b->clock = clock;
+    b->policy = policy;
+    b->limits = limits;
+    b->keys = keys;
+    buf_init(&b->out, DOOR_CONTROL_MAX);
+    return b;
+}
+
+/* Frees the node; it is in no state any more. */
+static void lease_drop(struct broker *b, struct lease_node *n)
+{
+    heap_remove(&b->due, &n->due);
+    DL_DELETE(n->session->leases, n);
+    HASH_DEL(b->leases, n);
+    free(n);
+}
+
+static void session_drop(struct broker *b, struct session *s)
+{
+    struct lease_node *n, *next;
+    struct pending_cut *c, *next_cut;
+
+    DL_FOREACH_SAFE (s->leases, n, next)
+        lease_drop(b, n);
+    DL_FOREACH_SAFE (s->cuts, c, next_cut)
+        free(c);
+    if (s->door)
+        s->door->session = NULL;
+    HASH_DEL(b->sessions, s);
+    free(s);
+}
+
+void broker_free(struct broker *b)
+{
+    struct session *s, *next;
+    struct door *d, *next_door;
+
+    if (!b)
+        return;
+    HASH_ITER (hh, b->sessions, s, next)
+        session_drop(b, s);
+    HASH_ITER (hh, b->doors, d, next_door) {
+        HASH_DEL(b->doors, d);
+        free(d);
+    }
+    heap_done(&b->due);
+    buf_done(&b->out);
+    free(b);
+}
+
+struct session *broker_session_find(const struct broker *b, const struct id *session_id)
+{
+    struct session *s;
+
+    HASH_FIND(hh, b->sessions, session_id, sizeof *session_id, s);
+    return s;
+}
+
+struct lease_node *broker_lease_find(const struct broker *b, const struct id *lease_id)
+{
+    struct lease_node *n;
+
+    HASH_FIND(hh, b->leases, lease_id, sizeof *lease_id, n);
+    return n;
+}
+
+/* --- state from the store -------------------------------------------------------------------- */
+
+int broker_load_session(struct broker *b, const struct sandbox *sandbox, struct err *e)
+{
+    struct session *s = broker_session_find(b, &sandbox->session_id);
+
+    if (s)
+        return 0;
+    s = calloc(1, sizeof *s);
+    if (!s)
+        return err_set(e, ERR_INTERNAL, "no memory for a session");
+    s->session_id = sandbox->session_id;
+    s->chat_id = sandbox->chat_id;
+    s->ep = sandbox->generation;
+    s->seq = sandbox->log_seq;
+    memcpy(s->secret_hash, sandbox->door_secret_hash, sizeof s->secret_hash);
+    HASH_ADD(hh, b->sessions, session_id, sizeof s->session_id, s);
+    return 0;
+}
+
+/* When nothing can hold the token any more, whatever became of its door: then an ending lease is
+ * closed without a confirmation. */
+static int64_t dead_at_ms(const struct broker *b, const struct lease *l)
+{
+    return l->expires_at + (b->policy->skew_s + b->policy->seal_s) * 1000;
+}
+
+static bool lease_ending(const struct lease *l)
+{
+    return l->state == LEASE_REVOKING || l->state == LEASE_EXPIRING;
+}
+
+int broker_load_lease(struct broker *b, const struct lease *l, struct err *e)
+{
+    struct session *s = broker_session_find(b, &l->session_id);
+    struct lease_node *n;
+
+    if (!s)
+        return err_set(e, ERR_INTERNAL, "lease %s has no live session", ID_STR(&l->lease_id));
+    n = calloc(1, sizeof *n);
+    if (!n)
+        return err_set(e, ERR_INTERNAL, "no memory for a lease");
+    n->l = *l;
+    n->session = s;
+    n->due.index = HEAP_NONE;
+    if (lease_ending(l)) { /* the door confirms with the snapshot of its next connection */
+        n->ending_seq = s->seq;
+        n->ending_us = clock_boot_us(b->clock);
+    }
+    if (heap_put(&b->due, &n->due, lease_ending(l) ? dead_at_ms(b, l) : l->expires_at)) {
+        free(n);
+        return err_set(e, ERR_INTERNAL, "no memory for a lease");
+    }
+    HASH_ADD(hh, b->leases, l.lease_id, sizeof n->l.lease_id, n);
+    DL_APPEND(s->leases, n);
+    return 0;
+}
+
+/* --- changes --------------------------------------------------------------------------------- */
+
+static void apply_grant(struct broker *b, struct session *s, const struct change *c)
+{
+    struct err e;
+
+    if (broker_load_lease(b, &c->lease, &e))
+        return; /* no memory: never pushed, so never admitted; the row runs out by itself */
+    broker_push(b, s,
+                &(struct door_msg){.t = DOOR_OP,
+                                   .op = DOOR_OP_GRANT,
+                                   .seq = c->seq,
+                                   .jti = c->lease.lease_id,
+                                   .exp = c->lease.expires_at / 1000,
+                                   .scope = c->lease.scope,
+                                   .mc = c->lease.max_connections,
+                                   .use = c->lease.use});
+}
+
+static void apply_extend(struct broker *b, struct session *s, const struct change *c)
+{
+    struct lease_node *n = broker_lease_find(b, &c->lease.lease_id);
+
+    if (!n)
+        return;
+    n->l = c->lease;
+    (void)heap_put(&b->due, &n->due, n->l.expires_at); /* in the heap already: cannot fail */
+    broker_push(b, s,
+                &(struct door_msg){.t = DOOR_OP,
+                                   .op = DOOR_OP_EXTEND,
+                                   .seq = c->seq,
+                                   .jti = n->l.lease_id,
+                                   .exp = n->l.expires_at / 1000});
+}
+
+static void mark_ending(struct broker *b, struct lease_node *n, int64_t seq, int64_t committed_us)
+{
+    n->ending_seq = seq;
+    n->ending_us = committed_us;
+    (void)heap_put(&b->due, &n->due, dead_at_ms(b, &n->l));
+}
+
+static void remember_cut(struct session *s, int64_t seq, int64_t committed_us)
+{
+    struct pending_cut *cut = calloc(1, sizeof *cut);
+
+    if (!cut) /* only its latency goes unmeasured */
+        return;
+    cut->seq = seq;
+    cut->committed_us = committed_us;
+    DL_APPEND(s->cuts, cut);
+}
+
+static void apply_revoke(struct broker *b, struct session *s, const struct change *c,
+                         int64_t committed_us)
+{
+    struct lease_node *n = broker_lease_find(b, &c->lease.lease_id);
+
+    broker_push(b, s,
+                &(struct door_msg){.t = DOOR_OP,
+                                   .op = DOOR_OP_REVOKE,
+                                   .seq = c->seq,
+                                   .jti = c->lease.lease_id,
+                                   .code = c->code});
+    remember_cut(s, c->seq, committed_us);
+    if (!n)
+        return;
+    n->l = c->lease;
+    mark_ending(b, n, c->seq, committed_us);
+}
+
+static void apply_revoke_all(struct broker *b, struct session *s, const struct change *c,
+                             int64_t committed_us)
+{
+    struct lease_node *n;
+
+    broker_push(
+        b, s,
+        &(struct door_msg){.t = DOOR_OP, .op = DOOR_OP_REVOKE_ALL, .seq = c->seq, .code = c->code});
+    remember_cut(s, c->seq, committed_us);
+    DL_FOREACH (s->leases, n) {
+        if (n->ending_seq)
+            continue;
+        n->l.state = LEASE_REVOKING;
+        mark_ending(b, n, c->seq, committed_us);
+    }
+}
+
+static void apply_ended(struct broker *b, struct session *s)
+{
+    broker_waits_session_gone(b, s);
+    if (s->door)
+        broker_push(b, s, &(struct door_msg){.t = DOOR_RETIRE});
+    session_drop(b, s);
+}
+
+static void apply_one(struct broker *b, const struct change *c, int64_t committed_us)
+{
+    bool of_lease = c->kind == CHANGE_GRANT || c->kind == CHANGE_EXTEND || c->kind == CHANGE_REVOKE;
+    struct session *s =
+        broker_session_find(b, of_lease ? &c->lease.session_id : &c->sandbox.session_id);
+    struct lease_node *n;
+    struct err e;
+
+    if (c->kind == CHANGE_SESSION_STARTING) {
+        (void)broker_load_session(b, &c->sandbox, &e);
+        return; /* without memory its door is unknown and retires: the start fails in time */
+    }
+    if (c->kind == CHANGE_LEASE_CLOSED) {
+        n = broker_lease_find(b, &c->lease.lease_id);
+        if (n)
+            lease_drop(b, n);
+        return;
+    }
+    if (!s)
+        return;
+    if (c->seq)
+        s->seq = c->seq;
+    if (c->kind == CHANGE_GRANT)
+        apply_grant(b, s, c);
+    else if (c->kind == CHANGE_EXTEND)
+        apply_extend(b, s, c);
+    else if (c->kind == CHANGE_REVOKE)
+        apply_revoke(b, s, c, committed_us);
+    else if (c->kind == CHANGE_REVOKE_ALL)
+        apply_revoke_all(b, s, c, committed_us);
+    else if (c->kind == CHANGE_SESSION_ENDED)
+        apply_ended(b, s);
+}
+
+void broker_apply(struct broker *b, const struct change *changes, size_t n, int64_t committed_us)
+{
+    for (size_t i = 0; i < n; i++)
+        apply_one(b, &changes[i], committed_us);
+    broker_rearm(b);
+}
+
+/* --- time ------------------------------------------------------------------------------------ */
+
+struct due_batch {
+    struct id expired[BROKER_BATCH], closed[BROKER_BATCH];
+    size_t expired_n, closed_n;
+};
+
+/* Collects what is due, at most a batch of each kind, and puts every node back for a retry: only
+ * the change that the store sends back moves it on. */
+static void due_collect(struct broker *b, int64_t now_ms, struct due_batch *batch)
+{
+    while (batch->expired_n < BROKER_BATCH && batch->closed_n < BROKER_BATCH) {
+        struct heap_node *h = heap_min(&b->due);
+
+        if (!h || h->key > now_ms)
+            return;
+        struct lease_node *n = (struct lease_node *)((char *)h - offsetof(struct lease_node, due));
+        if (n->ending_seq)
+            batch->closed[batch->closed_n++] = n->l.lease_id;
+        else
+            batch->expired[batch->expired_n++] = n->l.lease_id;
+        (void)heap_put(&b->due, h, now_ms + STORE_RETRY_MS);
+    }
+}
+
+void broker_close_confirmed(struct broker *b, struct session *s)
+{
+    struct id ids[BROKER_BATCH];
+    struct lease_node *n;
+    size_t count = 0;
+
+    DL_FOREACH (s->leases, n) {
+        if (!n->ending_seq || n->ending_seq > s->acked || n->close_asked)
+            continue;
+        n->close_asked = true; /* lost with a full disk: closed by time then */
+        ids[count++] = n->l.lease_id;
+        if (count == BROKER_BATCH) {
+            b->hooks.closed(b->hooks.ctx, ids, count);
+            count = 0;
+        }
+    }
+    if (count)
+        b->hooks.closed(b->hooks.ctx, ids, count);
+}
+
+void broker_tick(struct broker *b)
+{
+    struct due_batch batch = {.expired_n = 0, .closed_n = 0};
+    int64_t now_us = clock_boot_us(b->clock);
+
+    due_collect(b, clock_wall_ms(b->clock), &batch);
+    if (batch.expired_n)
+        b->hooks.expired(b->hooks.ctx, batch.expired, batch.expired_n);
+    if (batch.closed_n)
+        b->hooks.closed(b->hooks.ctx, batch.closed, batch.closed_n);
+    broker_waits_tick(b, now_us);
+    if (now_us >= b->next_ping_us) {
+        broker_doors_tick(b, now_us);
+        b->next_ping_us = now_us + PING_EVERY_US;
+    }
+    broker_rearm(b);
+}
+
+void broker_rearm(struct broker *b)
+{
+    int64_t now_us = clock_boot_us(b->clock);
+    int64_t delay_us = b->next_ping_us - now_us;
+    struct heap_node *h = heap_min(&b->due);
+    struct broker_wait *w;
+
+    if (h) {
+        int64_t due_us = (h->key - clock_wall_ms(b->clock)) * 1000;
+
+        delay_us = due_us < delay_us ? due_us : delay_us;
+    }
+    for (w = b->waits; w; w = w->next)
+        if (w->deadline_us - now_us < delay_us)
+            delay_us = w->deadline_us - now_us;
+    b->hooks.wake(b->hooks.ctx, delay_us > 0 ? (delay_us + 999) / 1000 : 0);
+}
+
+/* --- questions ------------------------------------------------------------------------------- */
+
+static enum lease_state state_of(const struct broker *b, const struct lease_node *n)
+{
+    if (!n->ending_seq)
+        return n->session->acked >= n->l.grant_seq ? LEASE_ACTIVE : LEASE_PENDING;
+    if (n->session->acked < n->ending_seq &&
+        clock_boot_us(b->clock) - n->ending_us > UNCONFIRMED_AFTER_US)
+        return LEASE_UNCONFIRMED;
+    return n->l.state;
+}
+
+void broker_lease_view(const struct broker *b, struct lease *l)
+{
+    const struct lease_node *n = broker_lease_find(b, &l->lease_id);
+
+    if (!n || l->state == LEASE_CLOSED)
+        return;
+    l->state = state_of(b, n);
+    l->connections = n->l.connections;
+}
+
+bool broker_session_ready(const struct broker *b, const struct id *session_id)
+{
+    const struct session *s = broker_session_find(b, session_id);
+
+    return s && s->door && s->agent == DOOR_AGENT_UP;
+}
+
+bool broker_session_chat(const struct broker *b, const struct id *session_id, struct id *ret)
+{
+    const struct session *s = broker_session_find(b, session_id);
+
+    if (!s)
+        return false;
+    *ret = s->chat_id;
+    return true;
+}
+
+void broker_counts(const struct broker *b, struct broker_counts *ret)
+{
+    struct session *s, *next;
+    struct lease_node *n;
+
+    *ret = (struct broker_counts){.sessions = HASH_COUNT(b->sessions),
+                                  .leases = HASH_COUNT(b->leases)};
+    HASH_ITER (hh, b->sessions, s, next) {
+        ret->doors_live += s->door != NULL;
+        DL_FOREACH (s->leases, n)
+            ret->connections += (size_t)n->l.connections;
+    }
+}

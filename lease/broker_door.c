@@ -1,0 +1,318 @@
+/* The broker and its doors: who they are, what they are told, what they report. Everything from a
+ * door is checked: a door runs beside untrusted code. */
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "broker_state.h"
+
+/* One message of a door, decoded: a snapshot is never received, so this is small. */
+#define DECODE_CAP (256 * 1024)
+
+static struct door *door_find(const struct broker *b, uint64_t conn)
+{
+    struct door *d;
+
+    HASH_FIND(hh, b->doors, &conn, sizeof conn, d);
+    return d;
+}
+
+static void door_send(struct broker *b, struct door *d, const struct door_msg *m)
+{
+    buf_reset(&b->out);
+    door_msg_encode(m, &b->out);
+    if (buf_ok(&b->out))
+        b->hooks.send(b->hooks.ctx, d->conn, b->out.data, b->out.len);
+}
+
+void broker_push(struct broker *b, struct session *s, const struct door_msg *m)
+{
+    if (s->door)
+        door_send(b, s->door, m);
+}
+
+/* The session has no live door any more. */
+static void session_unlink(struct broker *b, struct session *s)
+{
+    struct lease_node *n;
+
+    s->door = NULL;
+    DL_FOREACH (s->leases, n)
+        n->l.connections = 0;
+    b->hooks.session(b->hooks.ctx, &s->session_id, false, s->agent);
+    b->hooks.event(b->hooks.ctx,
+                   &(struct broker_event){.kind = BROKER_DOOR_LOST, .session_id = s->session_id});
+}
+
+static void door_forget(struct broker *b, struct door *d)
+{
+    struct session *s = d->session;
+
+    HASH_DEL(b->doors, d);
+    if (s && s->door == d)
+        session_unlink(b, s);
+    free(d);
+}
+
+static void door_refuse(struct broker *b, struct door *d, int code, const char *reason)
+{
+    uint64_t conn = d->conn;
+
+    door_forget(b, d);
+    b->hooks.close(b->hooks.ctx, conn, code, reason);
+}
+
+void broker_door_open(struct broker *b, uint64_t conn)
+{
+    struct door *d = calloc(1, sizeof *d);
+
+    if (!d) {
+        b->hooks.close(b->hooks.ctx, conn, 1013, "no memory");
+        return;
+    }
+    d->conn = conn;
+    d->opened_us = d->heard_us = clock_boot_us(b->clock);
+    HASH_ADD(hh, b->doors, conn, sizeof d->conn, d);
+}
+
+void broker_door_closed(struct broker *b, uint64_t conn)
+{
+    struct door *d = door_find(b, conn);
+
+    if (d)
+        door_forget(b, d);
+}
+
+void broker_retire(struct broker *b, const struct id *session_id)
+{
+    struct session *s = broker_session_find(b, session_id);
+
+    if (s)
+        broker_push(b, s, &(struct door_msg){.t = DOOR_RETIRE});
+}
+
+void broker_doors_tick(struct broker *b, int64_t now_us)
+{
+    struct door *d, *next;
+    struct door_msg ping = {.t = DOOR_PING, .now = clock_wall_ms(b->clock)};
+
+    HASH_ITER (hh, b->doors, d, next) {
+        if (!d->session && now_us - d->opened_us > DOOR_HELLO_US)
+            door_refuse(b, d, 4401, "no hello");
+        else if (now_us - d->heard_us > DOOR_SILENT_US)
+            door_refuse(b, d, 1001, "silent");
+        else if (d->session)
+            door_send(b, d, &ping);
+    }
+}
+
+/* --- hello ----------------------------------------------------------------------------------- */
+
+static void snapshot_send(struct broker *b, struct session *s)
+{
+    size_t keys_n = keyset_count(b->keys), allow_n = 0;
+    struct lease_node *n;
+    int count;
+
+    DL_COUNT(s->leases, n, count);
+    struct door_allow *allow = calloc((size_t)count + 1, sizeof *allow);
+    struct key_public *keys = calloc(keys_n + 1, sizeof *keys);
+    if (allow && keys) {
+        DL_FOREACH (s->leases, n)
+            if (!n->ending_seq)
+                allow[allow_n++] = (struct door_allow){.jti = n->l.lease_id,
+                                                       .exp = n->l.expires_at / 1000,
+                                                       .scope = n->l.scope,
+                                                       .mc = n->l.max_connections,
+                                                       .use = n->l.use};
+        for (size_t i = 0; i < keys_n; i++)
+            keyset_get(b->keys, i, &keys[i]);
+        broker_push(b, s,
+                    &(struct door_msg){.t = DOOR_SNAPSHOT,
+                                       .seq = s->seq,
+                                       .now = clock_wall_ms(b->clock),
+                                       .stale_s = b->limits->stale_after_seconds,
+                                       .seal_s = b->limits->seal_after_seconds,
+                                       .allow = {allow, allow_n},
+                                       .keys = {keys, keys_n}});
+    }
+    free(allow);
+    free(keys);
+}
+
+static bool secret_matches(const struct session *s, const char *secret)
+{
+    uint8_t hash[SHA256_DIGEST_LENGTH];
+
+    SHA256((const uint8_t *)secret, strlen(secret), hash);
+    return CRYPTO_memcmp(hash, s->secret_hash, sizeof hash) == 0;
+}
+
+static void counts_set(struct session *s, const struct list *conns)
+{
+    const struct door_conn *c = conns->items;
+    struct lease_node *n;
+
+    DL_FOREACH (s->leases, n) {
+        n->l.connections = 0;
+        for (size_t i = 0; i < conns->n; i++)
+            if (id_equal(&c[i].jti, &n->l.lease_id))
+                n->l.connections = c[i].n;
+    }
+}
+
+static void agent_set(struct broker *b, struct session *s, enum door_agent agent)
+{
+    s->agent = agent;
+    b->hooks.session(b->hooks.ctx, &s->session_id, s->door != NULL, agent);
+}
+
+static void on_hello(struct broker *b, struct door *d, const struct door_msg *m)
+{
+    struct session *s = broker_session_find(b, &m->sid);
+
+    if (!s || m->ep < s->ep) { /* unknown, or an older generation: it has nothing to guard */
+        door_send(b, d, &(struct door_msg){.t = DOOR_RETIRE});
+        door_refuse(b, d, CLOSE_OLD_GENERATION, "unknown session");
+        return;
+    }
+    if (m->ep != s->ep || !secret_matches(s, m->secret)) {
+        door_refuse(b, d, CLOSE_UNAUTHENTICATED, "bad secret");
+        return;
+    }
+    if (s->door) { /* its older connection, not noticed as dead yet */
+        struct door *old = s->door;
+
+        s->door = NULL;
+        old->session = NULL;
+        door_refuse(b, old, 1001, "replaced");
+    }
+    d->session = s;
+    s->door = d;
+    s->boot_id = m->boot_id;
+    s->acked = m->applied < s->seq ? m->applied : s->seq;
+    counts_set(s, &m->conns);
+    snapshot_send(b, s);
+    b->hooks.event(b->hooks.ctx,
+                   &(struct broker_event){.kind = BROKER_DOOR_LIVE, .session_id = s->session_id});
+    agent_set(b, s, (enum door_agent)m->agent);
+}
+
+/* --- reports --------------------------------------------------------------------------------- */
+
+static void on_ack(struct broker *b, struct session *s, const struct door_msg *m)
+{
+    int64_t now_us = clock_boot_us(b->clock), latency_us = 0;
+    struct pending_cut *c, *next;
+
+    if (m->seq > s->seq || m->seq < s->acked)
+        return; /* never acknowledge what was not said */
+    s->acked = m->seq;
+    DL_FOREACH_SAFE (s->cuts, c, next) {
+        if (c->seq > m->seq)
+            break;
+        if (now_us - c->committed_us > latency_us)
+            latency_us = now_us - c->committed_us;
+        DL_DELETE(s->cuts, c);
+        free(c);
+    }
+    if (latency_us) {
+        s->last_cut = m->cut;
+        s->last_latency_us = latency_us;
+        b->hooks.event(b->hooks.ctx, &(struct broker_event){.kind = BROKER_ACK,
+                                                            .session_id = s->session_id,
+                                                            .cut = m->cut,
+                                                            .latency_us = latency_us,
+                                                            .door_latency_us = m->latency_us});
+    }
+    broker_waits_acked(b, s, m->cut, latency_us);
+    broker_close_confirmed(b, s);
+}
+
+static void on_connection(struct broker *b, struct session *s, const struct door_msg *m)
+{
+    struct lease_node *n = broker_lease_find(b, &m->jti);
+    bool admitted = m->t == DOOR_ADMIT;
+
+    if (n && n->session == s) {
+        n->l.connections += admitted ? 1 : -1;
+        if (n->l.connections < 0)
+            n->l.connections = 0;
+    }
+    b->hooks.event(b->hooks.ctx,
+                   &(struct broker_event){.kind = admitted ? BROKER_ADMIT : BROKER_CUT,
+                                          .session_id = s->session_id,
+                                          .lease_id = m->jti,
+                                          .code = m->code,
+                                          .bytes_in = m->bytes_in,
+                                          .bytes_out = m->bytes_out});
+}
+
+static void on_activity(struct broker *b, struct session *s, const struct door_msg *m)
+{
+    int64_t last = m->last_in > m->last_out ? m->last_in : m->last_out;
+    int64_t now = clock_wall_ms(b->clock);
+
+    counts_set(s, &m->conns);
+    if (last)
+        b->hooks.activity(b->hooks.ctx, &s->session_id, last < now ? last : now);
+}
+
+static void on_message(struct broker *b, struct door *d, const struct door_msg *m)
+{
+    struct session *s = d->session;
+
+    switch ((enum door_msg_type)m->t) {
+    case DOOR_ACK:
+        on_ack(b, s, m);
+        break;
+    case DOOR_AGENT:
+        agent_set(b, s, (enum door_agent)m->agent);
+        break;
+    case DOOR_ACTIVITY:
+        on_activity(b, s, m);
+        break;
+    case DOOR_ADMIT:
+    case DOOR_CLOSE:
+        on_connection(b, s, m);
+        break;
+    case DOOR_DENY:
+        b->hooks.event(b->hooks.ctx, &(struct broker_event){.kind = BROKER_DENY,
+                                                            .session_id = s->session_id,
+                                                            .lease_id = m->jti,
+                                                            .verdict = m->verdict});
+        break;
+    case DOOR_PING:
+        break;
+    case DOOR_HELLO:
+    case DOOR_SNAPSHOT:
+    case DOOR_OP:
+    case DOOR_RETIRE:
+        door_refuse(b, d, 1002, "not a door's message");
+        break;
+    }
+}
+
+void broker_door_message(struct broker *b, uint64_t conn, const char *data, size_t len)
+{
+    struct door *d = door_find(b, conn);
+    struct arena *arena;
+    struct door_msg m;
+    struct err e;
+
+    if (!d)
+        return;
+    arena = arena_new(DECODE_CAP);
+    d->heard_us = clock_boot_us(b->clock);
+    if (!arena || door_msg_decode(data, len, arena, &m, &e))
+        door_refuse(b, d, 1002, "malformed");
+    else if (d->session)
+        on_message(b, d, &m);
+    else if (m.t == DOOR_HELLO)
+        on_hello(b, d, &m);
+    else
+        door_refuse(b, d, CLOSE_UNAUTHENTICATED, "hello first");
+    arena_free(arena);
+}

@@ -1,0 +1,97 @@
+/* The broker's state, shared by its files: broker.c (life, changes, time), broker_door.c (doors),
+ * broker_wait.c (who waits for a confirmation). */
+#ifndef LEASE_BROKER_STATE_H
+#define LEASE_BROKER_STATE_H
+
+#include <uthash.h>
+
+#include "heap.h"
+#include "leasehold/broker.h"
+
+/* A request to the store that brought no change back (a full disk, say) is made again after this
+ * time. */
+#define STORE_RETRY_MS 5000
+
+/* How long a door may leave a push unacknowledged before its leases show as unconfirmed, and how
+ * long a control connection may be silent or unauthenticated. */
+#define UNCONFIRMED_AFTER_US 2000000
+#define DOOR_SILENT_US       10000000
+#define DOOR_HELLO_US        2000000
+#define PING_EVERY_US        1000000
+
+struct session;
+
+struct lease_node {
+    struct lease l;
+    struct session *session;
+    struct heap_node due; /* open: exp; ending: when nothing can hold the token any more */
+    int64_t ending_seq;   /* of the log entry that ends it; 0: open */
+    int64_t ending_us;    /* boot clock of that commit */
+    bool close_asked;     /* `closed` was called and its change has not come back yet */
+    struct lease_node *prev, *next; /* of the session */
+    UT_hash_handle hh;
+};
+
+/* A revocation pushed and not yet acknowledged. */
+struct pending_cut {
+    int64_t seq, committed_us;
+    struct pending_cut *prev, *next;
+};
+
+struct door {
+    uint64_t conn;           /* 0: none */
+    struct session *session; /* NULL: not authenticated yet */
+    int64_t opened_us, heard_us;
+    UT_hash_handle hh; /* by conn */
+};
+
+struct session {
+    struct id session_id, chat_id;
+    int64_t ep;
+    uint8_t secret_hash[32];
+    int64_t seq;       /* last one committed */
+    int64_t acked;     /* by the door */
+    struct door *door; /* live control connection, or NULL */
+    struct id boot_id;
+    enum door_agent agent;
+    struct lease_node *leases;
+    struct pending_cut *cuts;
+    int64_t last_cut, last_latency_us; /* of the newest acknowledged revocation, for late waiters */
+    UT_hash_handle hh;
+};
+
+struct broker {
+    struct broker_hooks hooks;
+    const struct clock *clock;
+    const struct lease_policy *policy;
+    const struct config_lease *limits;
+    const struct keyset *keys;
+    struct session *sessions;
+    struct lease_node *leases;
+    struct door *doors;
+    struct heap due;
+    struct broker_wait *waits;
+    int64_t next_ping_us;
+    struct buf out; /* scratch of encoded messages */
+};
+
+struct session *broker_session_find(const struct broker *b, const struct id *session_id);
+struct lease_node *broker_lease_find(const struct broker *b, const struct id *lease_id);
+
+/* Asks to make the leases of s durable-closed whose end the door has confirmed. */
+void broker_close_confirmed(struct broker *b, struct session *s);
+
+/* Encodes and sends on the session's control connection, if it has one. */
+void broker_push(struct broker *b, struct session *s, const struct door_msg *m);
+
+void broker_doors_tick(struct broker *b, int64_t now_us);
+
+/* An acknowledgement of s arrived, with the connections it cut and its latency. */
+void broker_waits_acked(struct broker *b, const struct session *s, int64_t cut, int64_t latency_us);
+void broker_waits_session_gone(struct broker *b, const struct session *s);
+void broker_waits_tick(struct broker *b, int64_t now_us);
+
+/* Asks for the next broker_tick. */
+void broker_rearm(struct broker *b);
+
+#endif

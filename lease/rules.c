@@ -1,0 +1,209 @@
+/* The rules of leases: see the header. */
+#include "leasehold/lease_rules.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "rules.h"
+
+void lease_policy_from_config(const struct config *cfg, struct lease_policy *ret)
+{
+    const struct config_lease *l = &cfg->lease;
+
+    *ret = (struct lease_policy){
+        .issuer = l->issuer,
+        .node = cfg->app.node,
+        .ttl_s = l->ttl_seconds,
+        .ttl_max_s = l->ttl_max_seconds,
+        .max_s = l->max_seconds,
+        .max_connections_cap = l->max_connections_cap,
+        .skew_s = l->clock_skew_seconds,
+        .seal_s = l->seal_after_seconds,
+    };
+}
+
+int lease_request_check(const struct lease_policy *p, const struct lease_request *r, const char *at,
+                        struct err *e)
+{
+    char pointer[sizeof e->pointer];
+
+    if (r->ttl_s > p->ttl_max_s) {
+        snprintf(pointer, sizeof pointer, "%s/ttl_s", at);
+        return err_field(e, pointer, "ttl_s is at most %lld seconds", (long long)p->ttl_max_s);
+    }
+    if (r->max_connections > p->max_connections_cap) {
+        snprintf(pointer, sizeof pointer, "%s/max_connections", at);
+        return err_field(e, pointer, "max_connections is at most %lld",
+                         (long long)p->max_connections_cap);
+    }
+    return 0;
+}
+
+int lease_audit(struct store_tx *tx, const struct caller *caller, const char *action,
+                const struct id *lease_id, const char *detail, struct err *e)
+{
+    char object[sizeof "lease:" + ID_TEXT];
+    char actor[ID_TEXT] = "gateway";
+
+    if (caller && !id_is_zero(&caller->key_id))
+        id_format(&caller->key_id, actor);
+    snprintf(object, sizeof object, "lease:%s", ID_STR(lease_id));
+    struct audit_entry a = {
+        .at = store_now_ms(tx),
+        .actor = actor,
+        .action = action,
+        .object = object,
+        .outcome = "ok",
+        .address = caller && caller->address ? caller->address : "",
+        .request_id = caller && caller->request_id ? caller->request_id : "",
+        .detail = detail,
+    };
+    return store_audit(tx, &a, e);
+}
+
+int lease_log(struct store_tx *tx, const struct lease *l, const char *op, int64_t *ret_seq,
+              struct err *e)
+{
+    if (store_session_next_seq(tx, &l->session_id, ret_seq, e))
+        return -1;
+    return store_log_append(tx, &l->session_id, *ret_seq, op, &l->lease_id, l->expires_at, e);
+}
+
+static int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The ceiling that no renewal passes: policy, session and the caller's own credential. */
+static int64_t ceiling_ms(const struct lease_policy *p, const struct caller *caller,
+                          const struct sandbox *session, int64_t now_s)
+{
+    int64_t mex = (now_s + p->max_s) * 1000;
+
+    if (session->max_expires_at)
+        mex = min64(mex, session->max_expires_at);
+    if (caller->expires_at)
+        mex = min64(mex, caller->expires_at);
+    return mex / 1000 * 1000;
+}
+
+static int issue_allowed(const struct caller *caller, const struct sandbox *session,
+                         const struct lease_request *r, struct err *e)
+{
+    if (!caller_may_see(caller, &session->user_id) ||
+        (!id_is_zero(&r->user_id) && !id_equal(&r->user_id, &session->user_id)))
+        return err_set(e, ERR_CHAT_NOT_FOUND, "no such chat of this user");
+    if (session->status != SANDBOX_RUNNING)
+        return err_set(e, ERR_SESSION_NOT_RUNNING, "the session is %s",
+                       sandbox_status_names[session->status]);
+    return 0;
+}
+
+int lease_issue(struct store_tx *tx, const struct lease_policy *p, const char *kid,
+                const struct caller *caller, const struct sandbox *session,
+                const struct lease_request *r, struct lease *ret, struct err *e)
+{
+    int64_t now_s = store_now_ms(tx) / 1000;
+    struct lease l = {
+        .session_id = session->session_id,
+        .chat_id = session->chat_id,
+        .user_id = session->user_id,
+        .api_key_id = caller->key_id,
+        .scope = r->scope ? r->scope : SCOPE_READ | SCOPE_WRITE,
+        .use = USE_MULTI,
+        .max_connections = r->max_connections ? r->max_connections : 1,
+        .state = LEASE_PENDING,
+        .issued_at = now_s * 1000,
+        .max_expires_at = ceiling_ms(p, caller, session, now_s),
+        .ep = session->generation,
+    };
+
+    if (issue_allowed(caller, session, r, e) || lease_request_check(p, r, "", e))
+        return -1;
+    l.expires_at = min64((now_s + (r->ttl_s ? r->ttl_s : p->ttl_s)) * 1000, l.max_expires_at);
+    if (l.expires_at <= l.issued_at + 1000)
+        return err_set(e, ERR_SESSION_NOT_RUNNING, "the session ends within a second");
+    id_random(&l.lease_id);
+    snprintf(l.kid, sizeof l.kid, "%s", kid);
+    if (lease_log(tx, &l, "grant", &l.grant_seq, e) || store_lease_insert(tx, &l, e) ||
+        lease_audit(tx, caller, "lease.issue", &l.lease_id, "", e))
+        return -1;
+    store_emit(tx, &(struct change){.kind = CHANGE_GRANT, .seq = l.grant_seq, .lease = l});
+    *ret = l;
+    return 0;
+}
+
+int lease_visible(struct store_tx *tx, const struct caller *caller, const struct id *lease_id,
+                  struct lease *ret, struct err *e)
+{
+    struct lease l;
+
+    if (store_lease_get(tx, lease_id, &l, e))
+        return -1;
+    if (!caller_may_see(caller, &l.user_id))
+        return err_set(e, ERR_NOT_FOUND, "no such lease");
+    *ret = l;
+    return 0;
+}
+
+int lease_renew(struct store_tx *tx, const struct lease_policy *p, const struct caller *caller,
+                const struct id *lease_id, int64_t ttl_s, struct lease *ret, struct err *e)
+{
+    int64_t now_ms = store_now_ms(tx);
+    struct lease l;
+
+    if (lease_visible(tx, caller, lease_id, &l, e) ||
+        lease_request_check(p, &(struct lease_request){.ttl_s = ttl_s}, "", e))
+        return -1;
+    if (l.state != LEASE_PENDING && l.state != LEASE_ACTIVE)
+        return err_set(e, ERR_LEASE_TERMINAL, "the lease is %s", lease_state_names[l.state]);
+    if (l.expires_at < now_ms + 1000)
+        return err_set(e, ERR_LEASE_TERMINAL, "the lease has less than a second left");
+    l.expires_at = min64((now_ms / 1000 + (ttl_s ? ttl_s : p->ttl_s)) * 1000, l.max_expires_at);
+    if (lease_log(tx, &l, "extend", &l.grant_seq, e) || store_lease_update(tx, &l, e) ||
+        lease_audit(tx, caller, "lease.renew", &l.lease_id, "", e))
+        return -1;
+    store_emit(tx, &(struct change){.kind = CHANGE_EXTEND, .seq = l.grant_seq, .lease = l});
+    *ret = l;
+    return 0;
+}
+
+int lease_mint(const struct lease_policy *p, const struct keyset *keys, const struct lease *l,
+               int64_t now_ms, struct buf *out, struct err *e)
+{
+    int64_t now_s = now_ms / 1000;
+    struct token_claims c = {
+        .session_id = l->session_id,
+        .user_id = l->user_id,
+        .chat_id = l->chat_id,
+        .lease_id = l->lease_id,
+        .ep = l->ep,
+        .rq = l->grant_seq,
+        .iat = now_s,
+        .nbf = now_s,
+        .exp = l->expires_at / 1000,
+        .mex = l->max_expires_at / 1000,
+        .scope = l->scope,
+        .use = l->use,
+        .mc = (int)l->max_connections,
+    };
+
+    if ((size_t)snprintf(c.iss, sizeof c.iss, "%s", p->issuer) >= sizeof c.iss ||
+        (size_t)snprintf(c.node, sizeof c.node, "%s", p->node) >= sizeof c.node)
+        return err_set(e, ERR_INTERNAL, "lease.issuer or app.node is too long for a token");
+    return token_mint(keys, &c, out, e);
+}
+
+int64_t lease_renew_after(const struct lease *l, int64_t now_ms)
+{
+    int64_t left = l->expires_at - now_ms;
+    struct id r;
+
+    if (left <= 0)
+        return now_ms;
+    /* 7/12 of what is left lies between 1/2 and 2/3; ±10 % of it keeps holders from renewing in
+     * step. */
+    id_random(&r);
+    int64_t base = left * 7 / 12, tenth = base / 10;
+    return now_ms + base + (tenth ? (int64_t)((r.b[0] << 8 | r.b[1]) % (2 * tenth)) - tenth : 0);
+}

@@ -1,0 +1,160 @@
+/* How leases end: revoked, expired, closed. One path whatever the cause. */
+#include <stdio.h>
+#include <string.h>
+
+#include "leasehold/door_proto.h"
+#include "rules.h"
+
+static bool is_open(const struct lease *l)
+{
+    return l->state == LEASE_PENDING || l->state == LEASE_ACTIVE;
+}
+
+static int mark_ending(struct store_tx *tx, struct lease *l, enum lease_state state,
+                       const char *reason, struct err *e)
+{
+    l->state = state;
+    if (state == LEASE_REVOKING)
+        l->revoked_at = store_now_ms(tx);
+    snprintf(l->revoked_reason, sizeof l->revoked_reason, "%s", reason);
+    return store_lease_update(tx, l, e);
+}
+
+int lease_end_one(struct store_tx *tx, const struct lease *lease, const struct lease_ending *how,
+                  bool *ret_changed, struct err *e)
+{
+    struct lease l = *lease;
+    int64_t seq;
+
+    if (!is_open(&l)) {
+        *ret_changed = false;
+        return 0;
+    }
+    if (lease_log(tx, &l, "revoke", &seq, e) ||
+        mark_ending(tx, &l, LEASE_REVOKING, how->reason, e) ||
+        lease_audit(tx, how->caller, "lease.revoke", &l.lease_id, how->reason, e))
+        return -1;
+    store_emit(tx,
+               &(struct change){.kind = CHANGE_REVOKE, .seq = seq, .code = how->code, .lease = l});
+    *ret_changed = true;
+    return 0;
+}
+
+/* --- a whole session ------------------------------------------------------------------------- */
+
+struct session_end {
+    struct store_tx *tx;
+    const struct lease_ending *how;
+    size_t n;
+};
+
+static int end_each(void *ctx, const struct lease *lease, struct err *e)
+{
+    struct session_end *s = ctx;
+    struct lease l = *lease;
+
+    if (!is_open(&l))
+        return 0;
+    s->n++;
+    if (mark_ending(s->tx, &l, LEASE_REVOKING, s->how->reason, e))
+        return -1;
+    return lease_audit(s->tx, s->how->caller, "lease.revoke", &l.lease_id, s->how->reason, e);
+}
+
+int lease_end_session(struct store_tx *tx, const struct sandbox *session,
+                      const struct lease_ending *how, size_t *ret_n, struct err *e)
+{
+    struct session_end s = {.tx = tx, .how = how};
+    int64_t seq;
+
+    if (store_lease_each_open(tx, &session->session_id, end_each, &s, e))
+        return -1;
+    if (s.n) {
+        if (store_session_next_seq(tx, &session->session_id, &seq, e) ||
+            store_log_append(tx, &session->session_id, seq, "revoke_all", NULL, 0, e))
+            return -1;
+        struct change c = {
+            .kind = CHANGE_REVOKE_ALL, .seq = seq, .code = how->code, .sandbox = *session};
+        snprintf(c.sandbox.reason, sizeof c.sandbox.reason, "%s", how->reason);
+        store_emit(tx, &c);
+    }
+    *ret_n = s.n;
+    return 0;
+}
+
+/* --- time ------------------------------------------------------------------------------------ */
+
+static int expire_one(struct store_tx *tx, const struct id *id, struct err *e)
+{
+    struct lease l;
+    int64_t seq;
+
+    if (store_lease_get(tx, id, &l, e))
+        return -1;
+    if (!is_open(&l) || l.expires_at > store_now_ms(tx))
+        return 0;
+    if (lease_log(tx, &l, "revoke", &seq, e) || mark_ending(tx, &l, LEASE_EXPIRING, "expired", e) ||
+        lease_audit(tx, NULL, "lease.expire", id, "", e))
+        return -1;
+    store_emit(tx,
+               &(struct change){
+                   .kind = CHANGE_REVOKE, .seq = seq, .code = CLOSE_UNAUTHENTICATED, .lease = l});
+    return 0;
+}
+
+int lease_expire(struct store_tx *tx, const struct id *ids, size_t n, struct err *e)
+{
+    for (size_t i = 0; i < n; i++)
+        if (expire_one(tx, &ids[i], e))
+            return -1;
+    return 0;
+}
+
+/* --- terminal -------------------------------------------------------------------------------- */
+
+static int close_lease(struct store_tx *tx, struct lease *l, struct err *e)
+{
+    l->state = LEASE_CLOSED;
+    if (store_lease_update(tx, l, e))
+        return -1;
+    store_emit(tx, &(struct change){.kind = CHANGE_LEASE_CLOSED, .lease = *l});
+    return 0;
+}
+
+int lease_close(struct store_tx *tx, const struct id *ids, size_t n, struct err *e)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct lease l;
+
+        if (store_lease_get(tx, &ids[i], &l, e))
+            return -1;
+        if (l.state != LEASE_CLOSED && close_lease(tx, &l, e))
+            return -1;
+    }
+    return 0;
+}
+
+struct session_close {
+    struct store_tx *tx;
+    const char *reason;
+};
+
+static int close_each(void *ctx, const struct lease *lease, struct err *e)
+{
+    struct session_close *s = ctx;
+    struct lease l = *lease;
+
+    if (is_open(&l)) {
+        l.revoked_at = store_now_ms(s->tx);
+        snprintf(l.revoked_reason, sizeof l.revoked_reason, "%s", s->reason);
+    }
+    return close_lease(s->tx, &l, e);
+}
+
+int lease_close_session(struct store_tx *tx, const struct id *session_id, const char *reason,
+                        struct err *e)
+{
+    struct session_close s = {.tx = tx, .reason = reason};
+
+    return store_lease_each_open(tx, session_id, close_each, &s, e);
+}

@@ -1,0 +1,266 @@
+/* Starting and stopping one sandbox on this machine. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "door_process.h"
+#include "leasehold/process.h"
+#include "leasehold/sandbox_host.h"
+#include "listener.h"
+#include "rundir.h"
+
+/* --- start: a table of steps, undone newest first -------------------------------------------- */
+
+struct start {
+    struct sandbox_host *h;
+    const struct sandbox_start *in;
+    struct sandbox s; /* what will be answered */
+    struct rundir dir;
+    int listener_fd;
+    struct engine_handle handle;
+};
+
+static int step_rundir(struct start *st, struct err *e)
+{
+    return rundir_make(&st->dir, e);
+}
+
+static void undo_rundir(struct start *st)
+{
+    struct err e;
+
+    if (rundir_remove(&st->dir, &e))
+        log_error(st->h->log, "rundir_remove_failed", &e, LF_ID("session_id", &st->s.session_id));
+}
+
+static int step_listener(struct start *st, struct err *e)
+{
+    const struct config_door *door = &st->h->cfg->door;
+
+    st->listener_fd = listener_bind(door->host, door->port_range, &st->s.door_port, e);
+    return st->listener_fd < 0 ? -1 : 0;
+}
+
+static void undo_listener(struct start *st)
+{
+    if (st->listener_fd >= 0)
+        close(st->listener_fd);
+    st->listener_fd = -1;
+}
+
+static int step_door(struct start *st, struct err *e)
+{
+    pid_t pid;
+
+    if (door_process_start(st->h, st->in, st->dir.path, st->listener_fd, &pid, &st->s.door_start,
+                           e))
+        return -1;
+    st->s.door_pid = pid;
+    undo_listener(st); /* the door's now: when it dies, the port must refuse */
+    return 0;
+}
+
+static void undo_door(struct start *st)
+{
+    struct err e;
+
+    if (door_process_stop(st->dir.path, (pid_t)st->s.door_pid, st->s.door_start, &e))
+        log_error(st->h->log, "door_stop_failed", &e, LF_ID("session_id", &st->s.session_id));
+}
+
+static void undo_engine(struct start *st)
+{
+    struct err e;
+
+    if (st->h->engine->v->stop(st->h->engine, st->dir.path, &st->handle, 0, &e))
+        log_error(st->h->log, "sandbox_stop_failed", &e, LF_ID("session_id", &st->s.session_id));
+}
+
+static int step_engine(struct start *st, struct err *e)
+{
+    const struct config_sandbox *cfg = &st->h->cfg->sandbox;
+    struct engine_bind binds[] = {
+        {st->in->files_path, cfg->chat_mount_path, true},
+        {st->in->history_md_path, "/workspace/history.md", false},
+    };
+    struct engine_spec spec = {
+        .session_id = st->s.session_id,
+        .run_path = st->dir.path,
+        .box_path = st->dir.box,
+        .profile = st->in->profile,
+        .uid = cfg->uid,
+        .gid = cfg->gid,
+        .binds = binds,
+        .binds_n = sizeof binds / sizeof *binds,
+        .cwd = cfg->chat_mount_path,
+        .grace_ms = 10000,
+        .timeout_ms = cfg->start_timeout_seconds * 1000,
+    };
+
+    if (st->h->engine->v->start(st->h->engine, &spec, &st->handle, e))
+        return -1;
+    if (st->handle.container_id[0])
+        return 0;
+    undo_engine(st);
+    return err_set(e, ERR_SANDBOX_START_FAILED, "the engine gave no container id");
+}
+
+/* Between two looks whether the sandbox still lives while we wait for its agent. */
+#define READY_SLICE_MS 250
+
+static int step_ready(struct start *st, struct err *e)
+{
+    struct engine *g = st->h->engine;
+    int64_t left_ms = st->h->cfg->sandbox.start_timeout_seconds * 1000;
+    struct engine_status status;
+    struct err ignored;
+
+    for (; left_ms > 0; left_ms -= READY_SLICE_MS) {
+        if (!st->h->wait_ready(st->h->wait_ctx, &st->s.session_id, READY_SLICE_MS, e))
+            return 0;
+        if (!g->v->status(g, st->dir.path, &st->handle, &status, &ignored) && !status.alive)
+            return err_set(e, ERR_SANDBOX_START_FAILED, "the agent ended at once: %s%s%s",
+                           status.reason, status.detail[0] ? ": " : "", status.detail);
+    }
+    return -1;
+}
+
+static const struct step {
+    const char *name;
+    int (*run)(struct start *st, struct err *e);
+    void (*undo)(struct start *st);
+} steps[] = {
+    {"run directory", step_rundir, undo_rundir},
+    {"listener", step_listener, undo_listener},
+    {"door", step_door, undo_door},
+    {"engine", step_engine, undo_engine},
+    {"ready", step_ready, NULL},
+};
+
+#define STEPS (sizeof steps / sizeof *steps)
+
+static void undo_from(struct start *st, size_t failed)
+{
+    for (size_t i = failed; i-- > 0;)
+        if (steps[i].undo)
+            steps[i].undo(st);
+}
+
+static void start_answer(const struct start *st, struct sandbox *ret)
+{
+    *ret = st->s;
+    snprintf(ret->container_id, sizeof ret->container_id, "%s", st->handle.container_id);
+    snprintf(ret->engine, sizeof ret->engine, "%s", st->h->engine->v->name);
+    ret->keep_pid = st->handle.pid;
+    ret->keep_start = st->handle.pid_start;
+    ret->uid = st->handle.isolation.uid;
+    ret->netns = st->handle.isolation.netns;
+    ret->userns = st->handle.isolation.userns;
+    ret->seccomp = st->handle.isolation.seccomp;
+}
+
+int sandbox_host_start(struct sandbox_host *h, const struct sandbox_start *in, struct sandbox *ret,
+                       struct err *e)
+{
+    struct start st = {.h = h, .in = in, .s = *in->sandbox, .listener_fd = -1};
+
+    if (rundir_paths(h->cfg->run_dir, &st.s.session_id, &st.dir, e))
+        return -1;
+    for (size_t i = 0; i < STEPS; i++) {
+        if (!steps[i].run(&st, e))
+            continue;
+        log_error(h->log, "sandbox_start_failed", e, LF_ID("session_id", &st.s.session_id),
+                  LF_STR("step", steps[i].name));
+        undo_from(&st, i);
+        e->code = ERR_SANDBOX_START_FAILED;
+        return -1;
+    }
+    start_answer(&st, ret);
+    return 0;
+}
+
+/* --- stop, status, sweep --------------------------------------------------------------------- */
+
+static void handle_of(const struct sandbox *s, struct engine_handle *ret)
+{
+    *ret = (struct engine_handle){.pid = s->keep_pid, .pid_start = s->keep_start};
+    snprintf(ret->container_id, sizeof ret->container_id, "%s", s->container_id);
+}
+
+int sandbox_host_stop(struct sandbox_host *h, const struct sandbox *s, int64_t grace_ms,
+                      struct err *e)
+{
+    struct engine_handle handle;
+    struct rundir dir;
+    struct err why;
+
+    if (rundir_paths(h->cfg->run_dir, &s->session_id, &dir, e))
+        return -1;
+    handle_of(s, &handle);
+    if (!handle.pid && h->engine->v->find(h->engine, dir.path, &handle, &why)) {
+        if (why.code != ERR_NOT_FOUND)
+            return *e = why, -1;
+    } else if (h->engine->v->stop(h->engine, dir.path, &handle, grace_ms, e)) {
+        return -1;
+    }
+    if (door_process_stop(dir.path, (pid_t)s->door_pid, s->door_start, e))
+        return -1;
+    return rundir_remove(&dir, e);
+}
+
+int sandbox_host_status(struct sandbox_host *h, const struct sandbox *s, struct engine_status *ret,
+                        struct err *e)
+{
+    struct engine_handle handle;
+    struct rundir dir;
+
+    if (rundir_paths(h->cfg->run_dir, &s->session_id, &dir, e))
+        return -1;
+    handle_of(s, &handle);
+    if (h->engine->v->status(h->engine, dir.path, &handle, ret, e))
+        return -1;
+    if (ret->alive && process_start_ticks((pid_t)s->door_pid) != s->door_start) {
+        *ret = (struct engine_status){.alive = false};
+        snprintf(ret->reason, sizeof ret->reason, "door_lost");
+    }
+    return 0;
+}
+
+struct sweep {
+    struct sandbox_host *h;
+    bool (*known)(void *ctx, const struct id *session_id);
+    void *ctx;
+    int n;
+};
+
+static int sweep_one(void *ctx, const struct id *session_id, struct err *e)
+{
+    struct sweep *w = ctx;
+    struct sandbox s = {.session_id = *session_id};
+
+    if (w->known(w->ctx, session_id))
+        return 0;
+    if (sandbox_host_stop(w->h, &s, 0, e)) /* the next sweep tries again */
+        log_error(w->h->log, "sandbox_clean_failed", e, LF_ID("session_id", session_id));
+    else
+        w->n++;
+    return 0;
+}
+
+int sandbox_host_sweep(struct sandbox_host *h,
+                       bool (*known)(void *ctx, const struct id *session_id), void *ctx,
+                       struct err *e)
+{
+    struct sweep w = {.h = h, .known = known, .ctx = ctx};
+
+    return rundir_each(h->cfg->run_dir, sweep_one, &w, e) ? -1 : w.n;
+}
+
+void sandbox_host_url(const struct config *cfg, const struct sandbox *s, char *ret, size_t size)
+{
+    const char *host = cfg->door.public_host[0] ? cfg->door.public_host : cfg->door.host;
+    bool v6 = strchr(host, ':') != NULL;
+
+    snprintf(ret, size, "ws://%s%s%s:%lld/", v6 ? "[" : "", host, v6 ? "]" : "",
+             (long long)s->door_port);
+}

@@ -1,0 +1,67 @@
+#include "rundir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int rundir_paths(const char *run_dir, const struct id *session_id, struct rundir *ret,
+                 struct err *e)
+{
+    int n = snprintf(ret->path, sizeof ret->path, "%s/%s", run_dir, ID_STR(session_id));
+    int m = snprintf(ret->box, sizeof ret->box, "%s/%s/box", run_dir, ID_STR(session_id));
+
+    if (n < 0 || m < 0 || (size_t)m >= sizeof ret->box)
+        return err_set(e, ERR_SANDBOX_START_FAILED, "run_dir is too long a path");
+    return 0;
+}
+
+int rundir_make(const struct rundir *r, struct err *e)
+{
+    if (mkdir(r->path, 0700))
+        return err_sys(e, ERR_SANDBOX_START_FAILED, errno, "make the run directory");
+    /* 0755 whatever the umask: the agent looks up its socket in it. */
+    if (mkdir(r->box, 0755) || chmod(r->box, 0755)) {
+        err_sys(e, ERR_SANDBOX_START_FAILED, errno, "make the box directory");
+        rmdir(r->path);
+        return -1;
+    }
+    return 0;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *where)
+{
+    (void)st;
+    (void)where;
+    return type == FTW_DP || type == FTW_DNR ? rmdir(path) : unlink(path);
+}
+
+int rundir_remove(const struct rundir *r, struct err *e)
+{
+    if (nftw(r->path, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) && errno != ENOENT)
+        return err_sys(e, ERR_SANDBOX_STOP_FAILED, errno, "remove the run directory");
+    return 0;
+}
+
+int rundir_each(const char *run_dir,
+                int (*each)(void *ctx, const struct id *session_id, struct err *e), void *ctx,
+                struct err *e)
+{
+    DIR *dir = opendir(run_dir);
+    struct dirent *entry;
+    struct id id;
+    int rc = 0;
+
+    if (!dir)
+        return err_sys(e, ERR_SANDBOX_LIST_FAILED, errno, "list the run directory");
+    while (!rc && (errno = 0, entry = readdir(dir)))
+        if (strlen(entry->d_name) == ID_TEXT - 1 && id_parse(entry->d_name, ID_TEXT - 1, &id))
+            rc = each(ctx, &id, e);
+    if (!rc && errno)
+        rc = err_sys(e, ERR_SANDBOX_LIST_FAILED, errno, "list the run directory");
+    closedir(dir);
+    return rc;
+}

@@ -1,0 +1,33 @@
+/*
+ * run/<session_id>/: what belongs to one sandbox while it lives. Ours alone (0700) but for box/,
+ * which the sandbox sees read-only.
+ */
+#ifndef RUNTIME_RUNDIR_H
+#define RUNTIME_RUNDIR_H
+
+#include <limits.h>
+#include <stdbool.h>
+
+#include "leasehold/err.h"
+#include "leasehold/id.h"
+
+struct rundir {
+    char path[PATH_MAX];
+    char box[PATH_MAX];
+};
+
+/* Fills the paths; touches nothing. */
+int rundir_paths(const char *run_dir, const struct id *session_id, struct rundir *ret,
+                 struct err *e) MUST_CHECK;
+
+int rundir_make(const struct rundir *r, struct err *e) MUST_CHECK;
+
+/* Removes it with everything in it, following no symlink and crossing no mount. Absent: success. */
+int rundir_remove(const struct rundir *r, struct err *e) MUST_CHECK;
+
+/* Calls each for every session that has a run directory. */
+int rundir_each(const char *run_dir,
+                int (*each)(void *ctx, const struct id *session_id, struct err *e), void *ctx,
+                struct err *e) MUST_CHECK;
+
+#endif
