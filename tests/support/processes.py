@@ -1,0 +1,76 @@
+"""Looking at processes through /proc, and ending exactly the ones that were looked at."""
+
+import os
+import signal
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Process:
+    pid: int
+    start_ticks: int  # with the pid: this process and no later one of the same number
+    parent: int
+    name: str
+
+    def send(self, number):
+        """False when it has gone. By pidfd, so that no other process of that pid is ever hit."""
+        try:
+            fd = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return False
+        try:
+            now = look(self.pid)
+            if now is None or now.start_ticks != self.start_ticks:
+                return False
+            signal.pidfd_send_signal(fd, number)
+        except ProcessLookupError:
+            return False
+        finally:
+            os.close(fd)
+        return True
+
+
+def look(pid):
+    """The process, or None when it has gone or is a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
+            text = stat.read()
+    except OSError:
+        return None
+    name = text[text.index("(") + 1 : text.rindex(")")]
+    fields = text[text.rindex(")") + 2 :].split()
+    if fields[0] in "ZX":
+        return None
+    return Process(int(pid), int(fields[19]), int(fields[1]), name)
+
+
+def all_processes():
+    """Every process by pid."""
+    found = (look(pid) for pid in os.listdir("/proc") if pid.isdigit())
+    return {process.pid: process for process in found if process}
+
+
+def arguments(pid):
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as text:
+            return [word.decode(errors="replace") for word in text.read().split(b"\0")]
+    except OSError:
+        return []
+
+
+def cwd(pid):
+    try:
+        return os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return ""
+
+
+def with_descendants(roots, processes):
+    """The given pids and everything below them, by pid."""
+    found = set(roots)
+    grown = True
+    while grown:
+        more = {p.pid for p in processes.values() if p.parent in found} - found
+        found |= more
+        grown = bool(more)
+    return {pid: processes[pid] for pid in found if pid in processes}
