@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "field_put.h"
 #include "leasehold/clock.h"
 #include "leasehold/json.h"
 #include "utf8.h"
@@ -107,4 +108,157 @@ void json_add_real(struct buf *out, double v)
         }
     }
     buf_add_str(out, text);
+}
+
+static void add_text(struct buf *out, const char *s)
+{
+    json_add_string(out, s, strlen(s));
+}
+
+static void add_set(struct buf *out, const struct field *f, unsigned set)
+{
+    bool first = true;
+    buf_add_char(out, '[');
+    for (unsigned i = 0; f->names[i] != NULL; i++) {
+        if ((set & 1u << i) != 0) {
+            buf_add_str(out, first ? "" : ",");
+            add_text(out, f->names[i]);
+            first = false;
+        }
+    }
+    buf_add_char(out, ']');
+}
+
+static void add_enum(struct buf *out, const struct field *f, int value)
+{
+    for (int i = 0; f->names[i] != NULL; i++) {
+        if (i == value) {
+            add_text(out, f->names[i]);
+            return;
+        }
+    }
+    buf_add_str(out, "null"); /* no name: a row of a newer version */
+}
+
+static void add_elem(struct buf *out, const struct field *f, const void *elem)
+{
+    if (f->fields != NULL) {
+        json_encode(f->fields, elem, out);
+    } else if (f->elem_kind == FIELD_KIND_ID) {
+        add_text(out, ID_STR((const struct id *)elem));
+    } else {
+        const char *s = *(char *const *)elem;
+        add_text(out, s != NULL ? s : "");
+    }
+}
+
+static void add_list(struct buf *out, const struct field *f, const struct list *list)
+{
+    const char *elem = list->items;
+    buf_add_char(out, '[');
+    for (size_t i = 0; i < list->n; i++, elem += f->elem) {
+        buf_add_str(out, i > 0 ? "," : "");
+        add_elem(out, f, elem);
+    }
+    buf_add_char(out, ']');
+}
+
+static bool is_zero(const struct field *f, const void *at)
+{
+    switch (f->kind) {
+    case FIELD_KIND_STR:
+    case FIELD_KIND_RAW:
+        return *(char *const *)at == NULL || **(char *const *)at == '\0';
+    case FIELD_KIND_ID:
+        return id_is_zero(at);
+    case FIELD_KIND_INT:
+    case FIELD_KIND_TIME:
+        return *(const int64_t *)at == 0;
+    case FIELD_KIND_REAL:
+        return fpclassify(*(const double *)at) == FP_ZERO;
+    case FIELD_KIND_BOOL:
+        return !*(const bool *)at;
+    case FIELD_KIND_SET:
+        return *(const unsigned *)at == 0;
+    case FIELD_KIND_OBJPTR:
+        return *(void *const *)at == NULL;
+    case FIELD_KIND_LIST:
+        return ((const struct list *)at)->n == 0;
+    case FIELD_KIND_ENUM: /* 0 is the first name */
+    case FIELD_KIND_OBJECT:
+    case FIELD_KIND_END:
+        break;
+    }
+    return false;
+}
+
+static bool is_null(const struct field *f, const void *obj)
+{
+    if (f->has != 0 && !*(const bool *)((const char *)obj + f->has)) {
+        return true;
+    }
+    bool zero_is_null = (f->flags & FIELD_NULL_ZERO) != 0 || f->kind == FIELD_KIND_TIME ||
+                        f->kind == FIELD_KIND_OBJPTR;
+    return zero_is_null && is_zero(f, field_at_const(f, obj));
+}
+
+static void add_value(struct buf *out, const struct field *f, const void *at)
+{
+    char time[TIME_TEXT];
+    switch (f->kind) {
+    case FIELD_KIND_STR:
+        add_text(out, is_zero(f, at) ? "" : *(char *const *)at);
+        break;
+    case FIELD_KIND_ID:
+        add_text(out, ID_STR((const struct id *)at));
+        break;
+    case FIELD_KIND_INT:
+        buf_printf(out, "%" PRId64, *(const int64_t *)at);
+        break;
+    case FIELD_KIND_REAL:
+        json_add_real(out, *(const double *)at);
+        break;
+    case FIELD_KIND_BOOL:
+        buf_add_str(out, *(const bool *)at ? "true" : "false");
+        break;
+    case FIELD_KIND_ENUM:
+        add_enum(out, f, *(const int *)at);
+        break;
+    case FIELD_KIND_SET:
+        add_set(out, f, *(const unsigned *)at);
+        break;
+    case FIELD_KIND_TIME:
+        add_text(out, time_format(*(const int64_t *)at, time));
+        break;
+    case FIELD_KIND_RAW:
+        buf_add_str(out, is_zero(f, at) ? "{}" : *(char *const *)at);
+        break;
+    case FIELD_KIND_OBJECT:
+        json_encode(f->fields, at, out);
+        break;
+    case FIELD_KIND_OBJPTR:
+        json_encode(f->fields, *(void *const *)at, out);
+        break;
+    case FIELD_KIND_LIST:
+        add_list(out, f, at);
+        break;
+    case FIELD_KIND_END:
+        break;
+    }
+}
+
+void json_encode(const struct field *fields, const void *obj, struct buf *out)
+{
+    buf_add_char(out, '{');
+    for (const struct field *f = fields; f->name != NULL; f++) {
+        buf_add_str(out, f != fields ? "," : "");
+        add_text(out, f->name);
+        buf_add_char(out, ':');
+        if (is_null(f, obj)) {
+            buf_add_str(out, "null");
+        } else {
+            add_value(out, f, field_at_const(f, obj));
+        }
+    }
+    buf_add_char(out, '}');
 }

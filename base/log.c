@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,8 @@
 struct log {
     int fd;
     enum log_format format;
-    atomic_int level; /* any thread */
+    atomic_int level;      /* any thread */
+    pthread_mutex_t write; /* a full pipe lets a long write sleep, and others in between */
 };
 
 /* How the two formats differ. */
@@ -44,13 +46,17 @@ struct log *log_new(int fd, enum log_level level, enum log_format format)
         l->fd = fd;
         l->format = format;
         atomic_init(&l->level, (int)level);
+        pthread_mutex_init(&l->write, NULL);
     }
     return l;
 }
 
 void log_free(struct log *l)
 {
-    free(l);
+    if (l != NULL) {
+        pthread_mutex_destroy(&l->write);
+        free(l);
+    }
 }
 
 void log_set_level(struct log *l, enum log_level level)
@@ -125,7 +131,7 @@ static void add_head(struct buf *line, enum log_format format, enum log_level le
                level_names[level], event);
 }
 
-/* One write in the usual case, so that lines of other threads and processes stay apart. */
+/* One write in the usual case, so that lines of other processes stay apart, too. */
 static void write_all(int fd, const char *data, size_t len)
 {
     while (len > 0) {
@@ -162,7 +168,9 @@ void log_write(struct log *l, enum log_level level, const char *event,
     }
     buf_add_str(&line, style->close);
     if (buf_ok(&line)) {
+        pthread_mutex_lock(&l->write);
         write_all(l->fd, line.data, line.len);
+        pthread_mutex_unlock(&l->write);
     }
     buf_done(&line);
     errno = saved_errno;

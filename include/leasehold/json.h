@@ -21,6 +21,11 @@
 int json_decode(const char *text, size_t len, const struct field *fields, void *obj,
                 struct arena *arena, struct err *e) MUST_CHECK;
 
+/* As json_decode, but FIELD_PATH and FIELD_QUERY members too: in a WebSocket message the members of
+ * path, query and body stand together. */
+int json_decode_args(const char *text, size_t len, const struct field *fields, void *obj,
+                     struct arena *arena, struct err *e) MUST_CHECK;
+
 /* As json_decode, but unknown members are skipped (for messages of our own next version: doors). */
 int json_decode_lenient(const char *text, size_t len, const struct field *fields, void *obj,
                         struct arena *arena, struct err *e) MUST_CHECK;
