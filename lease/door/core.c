@@ -1,0 +1,575 @@
+#include "core_state.h"
+
+#include <stdlib.h>
+#include <utlist.h>
+
+#define PRUNE_EVERY_US (60 * US_PER_S)
+#define PRUNE_AFTER_S  60 /* an expired lease is kept this long for a renewal under way */
+
+/* --- leases -------------------------------------------------------------------------------- */
+
+int64_t core_gateway_s(const struct door_core *c, int64_t now_us)
+{
+    return (now_us + c->offset_us) / US_PER_S;
+}
+
+struct door_lease *core_lease_find(const struct door_core *c, const struct id *jti)
+{
+    struct door_lease *lease;
+
+    HASH_FIND(hh, c->leases, jti, sizeof(*jti), lease);
+    return lease;
+}
+
+static struct door_lease *lease_make(struct door_core *c, const struct id *jti)
+{
+    struct door_lease *lease = core_lease_find(c, jti);
+
+    if (lease)
+        return lease;
+    lease = calloc(1, sizeof(*lease));
+    if (!lease)
+        return NULL;
+    lease->jti = *jti;
+    HASH_ADD(hh, c->leases, jti, sizeof(lease->jti), lease);
+    return lease;
+}
+
+static int lease_allow(struct door_core *c, const struct door_allow *allow, struct err *e)
+{
+    struct door_lease *lease = lease_make(c, &allow->jti);
+
+    if (!lease)
+        return err_set(e, ERR_INTERNAL, "no memory for a lease");
+    lease->allowed = true;
+    lease->exp = allow->exp;
+    lease->scope = allow->scope;
+    lease->mc = allow->mc;
+    lease->use = allow->use;
+    return 0;
+}
+
+void core_lease_drop_if_dead(struct door_core *c, struct door_lease *lease, int64_t now_us)
+{
+    int64_t now_s = core_gateway_s(c, now_us);
+
+    if (lease->live > 0 || now_s <= lease->consumed_until ||
+        (lease->allowed && now_s <= lease->exp + PRUNE_AFTER_S))
+        return;
+    HASH_DEL(c->leases, lease);
+    free(lease);
+}
+
+void core_peer_close(struct door_core *c, struct door_peer *peer, int code)
+{
+    peer->revoked = true;
+    if (peer->code != 0)
+        return;
+    peer->code = code;
+    c->io.close(c->io.ctx, peer, code);
+}
+
+int64_t core_lease_cut(struct door_core *c, struct door_lease *lease, int code)
+{
+    struct door_peer *peer;
+    int64_t n = 0;
+
+    /* First the flag on all of them: closing takes time, and nothing may pass meanwhile. */
+    DL_FOREACH (lease->peers, peer)
+        peer->revoked = true;
+    DL_FOREACH (lease->peers, peer) {
+        n += peer->code == 0;
+        core_peer_close(c, peer, code);
+    }
+    return n;
+}
+
+static int64_t cut_all(struct door_core *c, int code)
+{
+    struct door_lease *lease, *next;
+    int64_t n = 0;
+
+    HASH_ITER (hh, c->leases, lease, next)
+        n += core_lease_cut(c, lease, code);
+    return n;
+}
+
+/* --- life ---------------------------------------------------------------------------------- */
+
+struct door_core *door_core_new(const struct door_core_config *config,
+                                const struct door_core_io *io, int64_t now_us)
+{
+    struct door_core *c = calloc(1, sizeof(*c));
+
+    if (!c)
+        return NULL;
+    c->keys = keyset_new();
+    if (!c->keys) {
+        free(c);
+        return NULL;
+    }
+    c->config = *config;
+    c->io = *io;
+    c->heard_us = now_us;
+    c->prune_next_us = now_us + PRUNE_EVERY_US;
+    c->deny_window_us = now_us;
+    return c;
+}
+
+void door_core_free(struct door_core *c)
+{
+    struct door_lease *lease, *next;
+
+    if (!c)
+        return;
+    HASH_ITER (hh, c->leases, lease, next) {
+        HASH_DEL(c->leases, lease);
+        free(lease);
+    }
+    keyset_free(c->keys);
+    free(c);
+}
+
+/* --- messages of the gateway ---------------------------------------------------------------- */
+
+/* The leases with connections, in memory of the caller's. */
+static int conns_list(const struct door_core *c, struct list *ret)
+{
+    struct door_lease *lease, *next;
+    struct door_conn *conns = calloc(HASH_COUNT(c->leases) + 1, sizeof(*conns));
+    size_t n = 0;
+
+    if (!conns)
+        return -1;
+    HASH_ITER (hh, c->leases, lease, next)
+        if (lease->live > 0)
+            conns[n++] = (struct door_conn){.jti = lease->jti, .n = lease->live};
+    *ret = (struct list){.items = conns, .n = n};
+    return 0;
+}
+
+int door_core_hello(struct door_core *c, int64_t now_us, struct door_msg *ret, struct err *e)
+{
+    struct door_msg m = {.t = DOOR_HELLO,
+                         .sid = c->config.session_id,
+                         .ep = c->config.ep,
+                         .boot_id = c->config.boot_id,
+                         .applied = c->applied,
+                         .agent = c->agent};
+
+    if (conns_list(c, &m.conns))
+        return err_set(e, ERR_INTERNAL, "no memory for the list of connections");
+    c->linked = true;
+    c->synced = false;
+    c->resync = false;
+    c->linked_us = now_us;
+    if (c->state == DOOR_BOOT || c->state == DOOR_SEALED)
+        c->state = DOOR_SYNC;
+    *ret = m;
+    return 0;
+}
+
+void door_core_unlinked(struct door_core *c)
+{
+    c->linked = false;
+    c->synced = false;
+    c->resync = false;
+    c->ack_due = false;
+    c->ack_cut = 0;
+}
+
+static void ack_note(struct door_core *c, int64_t cut, int64_t now_us)
+{
+    if (!c->ack_due)
+        c->ack_from_us = now_us;
+    c->ack_due = true;
+    c->ack_cut += cut;
+}
+
+static void time_set(struct door_core *c, int64_t gateway_ms, int64_t now_us)
+{
+    c->offset_us = gateway_ms * US_PER_MS - now_us;
+    c->has_time = true;
+}
+
+static struct keyset *keys_make(const struct list *list, struct err *e)
+{
+    const struct key_public *keys = list->items;
+    struct keyset *ks = keyset_new();
+
+    if (!ks) {
+        err_set(e, ERR_INTERNAL, "no memory for keys");
+        return NULL;
+    }
+    for (size_t i = 0; i < list->n; i++) {
+        if (keyset_add_public(ks, &keys[i], e)) {
+            keyset_free(ks);
+            return NULL;
+        }
+    }
+    return ks;
+}
+
+static int keys_swap(struct door_core *c, const struct list *list, struct err *e)
+{
+    struct keyset *ks = keys_make(list, e);
+
+    if (!ks)
+        return -1;
+    keyset_free(c->keys);
+    c->keys = ks;
+    return 0;
+}
+
+/* Withdraws what the snapshot did not name and cuts its connections. */
+static int64_t unlisted_cut(struct door_core *c, int64_t now_us)
+{
+    struct door_lease *lease, *next;
+    int64_t cut = 0;
+
+    HASH_ITER (hh, c->leases, lease, next) {
+        if (lease->allowed)
+            continue;
+        cut += core_lease_cut(c, lease, CLOSE_REVOKED);
+        core_lease_drop_if_dead(c, lease, now_us);
+    }
+    return cut;
+}
+
+static int snapshot_apply(struct door_core *c, const struct door_msg *m, int64_t now_us,
+                          struct err *e)
+{
+    const struct door_allow *allow = m->allow.items;
+    struct door_lease *lease, *next;
+
+    if (m->seq < c->applied)
+        return err_set(e, ERR_CONFLICT, "the snapshot is older than what was applied");
+    if (keys_swap(c, &m->keys, e))
+        return -1;
+    HASH_ITER (hh, c->leases, lease, next)
+        lease->allowed = false;
+    for (size_t i = 0; i < m->allow.n; i++) {
+        if (lease_allow(c, &allow[i], e)) {
+            c->state = DOOR_STALE; /* half a set admits nobody */
+            return -1;
+        }
+    }
+    time_set(c, m->now, now_us);
+    c->config.stale_s = m->stale_s;
+    c->config.seal_s = m->seal_s;
+    c->applied = m->seq;
+    c->synced = true;
+    c->state = DOOR_LIVE;
+    ack_note(c, unlisted_cut(c, now_us), now_us);
+    return 0;
+}
+
+static int64_t revoke(struct door_core *c, const struct door_msg *m, int64_t now_us)
+{
+    struct door_lease *lease = core_lease_find(c, &m->jti);
+    int64_t cut;
+
+    if (!lease)
+        return 0;
+    lease->allowed = false;
+    cut = core_lease_cut(c, lease, (int)m->code);
+    core_lease_drop_if_dead(c, lease, now_us);
+    return cut;
+}
+
+static int64_t revoke_all(struct door_core *c, const struct door_msg *m, int64_t now_us)
+{
+    struct door_lease *lease, *next;
+    struct door_peer *peer;
+    int64_t cut;
+
+    HASH_ITER (hh, c->leases, lease, next) {
+        lease->allowed = false;
+        DL_FOREACH (lease->peers, peer)
+            peer->revoked = true;
+    }
+    cut = cut_all(c, (int)m->code);
+    HASH_ITER (hh, c->leases, lease, next)
+        core_lease_drop_if_dead(c, lease, now_us);
+    return cut;
+}
+
+static void extend(struct door_core *c, const struct door_msg *m)
+{
+    struct door_lease *lease = core_lease_find(c, &m->jti);
+
+    if (lease && lease->allowed)
+        lease->exp = m->exp;
+}
+
+static int op_run(struct door_core *c, const struct door_msg *m, int64_t now_us, int64_t *ret_cut,
+                  struct err *e)
+{
+    struct door_allow allow = {
+        .jti = m->jti, .exp = m->exp, .scope = m->scope, .mc = m->mc, .use = m->use};
+
+    switch ((enum door_op)m->op) {
+    case DOOR_OP_GRANT:
+        return lease_allow(c, &allow, e);
+    case DOOR_OP_EXTEND:
+        extend(c, m);
+        return 0;
+    case DOOR_OP_REVOKE:
+        *ret_cut = revoke(c, m, now_us);
+        return 0;
+    case DOOR_OP_REVOKE_ALL:
+        *ret_cut = revoke_all(c, m, now_us);
+        return 0;
+    case DOOR_OP_KEYS:
+        return keys_swap(c, &m->keys, e);
+    }
+    return err_set(e, ERR_MALFORMED_REQUEST, "unknown operation");
+}
+
+/* Not to be trusted any further before a new snapshot: nobody new is admitted. */
+static void lose_sync(struct door_core *c)
+{
+    c->synced = false;
+    if (c->state == DOOR_LIVE)
+        c->state = DOOR_STALE;
+}
+
+static int op_apply(struct door_core *c, const struct door_msg *m, int64_t now_us, struct err *e)
+{
+    int64_t cut = 0;
+
+    if (!c->synced)
+        return err_set(e, ERR_CONFLICT, "an operation before the snapshot");
+    if (m->seq <= c->applied) {
+        ack_note(c, 0, now_us);
+        return 0;
+    }
+    if (m->seq != c->applied + 1) {
+        lose_sync(c);
+        return err_set(e, ERR_CONFLICT, "a gap in the log");
+    }
+    if (op_run(c, m, now_us, &cut, e)) {
+        lose_sync(c);
+        return -1;
+    }
+    c->applied = m->seq;
+    ack_note(c, cut, now_us);
+    return 0;
+}
+
+int door_core_receive(struct door_core *c, const struct door_msg *m, int64_t now_us, struct err *e)
+{
+    int r = 0;
+
+    if (c->done)
+        return 0;
+    switch ((enum door_msg_type)m->t) {
+    case DOOR_SNAPSHOT:
+        r = snapshot_apply(c, m, now_us, e);
+        break;
+    case DOOR_OP:
+        r = op_apply(c, m, now_us, e);
+        break;
+    case DOOR_PING:
+        if (c->synced)
+            time_set(c, m->now, now_us);
+        break;
+    case DOOR_RETIRE:
+        c->done = true;
+        c->state = DOOR_SEALED;
+        cut_all(c, CLOSE_REVOKED);
+        break;
+    default:
+        return err_set(e, ERR_MALFORMED_REQUEST, "not a message for a door");
+    }
+    /* What an unsynced gateway says does not keep the door alive: its set may be an old one. */
+    if (r == 0 && c->synced)
+        c->heard_us = now_us;
+    core_waiting_judge(c, now_us);
+    return r;
+}
+
+void door_core_flush(struct door_core *c, int64_t now_us)
+{
+    struct door_msg m = {.t = DOOR_ACK, .seq = c->applied, .cut = c->ack_cut};
+
+    if (!c->ack_due)
+        return;
+    m.latency_us = now_us - c->ack_from_us;
+    c->ack_due = false;
+    c->ack_cut = 0;
+    c->io.send(c->io.ctx, &m);
+}
+
+/* --- time ---------------------------------------------------------------------------------- */
+
+static bool has_open_peer(const struct door_lease *lease)
+{
+    const struct door_peer *peer;
+
+    DL_FOREACH (lease->peers, peer)
+        if (!peer->revoked)
+            return true;
+    return false;
+}
+
+static int64_t earlier(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t link_deadline(const struct door_core *c)
+{
+    int64_t stale_us = c->config.stale_s * US_PER_S, seal_us = c->config.seal_s * US_PER_S;
+    int64_t since = c->linked_us > c->heard_us ? c->linked_us : c->heard_us;
+    int64_t at = INT64_MAX;
+
+    if (c->state == DOOR_LIVE)
+        at = c->heard_us + stale_us;
+    if (c->state == DOOR_LIVE || c->state == DOOR_STALE)
+        at = earlier(at, c->heard_us + seal_us);
+    if (c->linked && !c->resync)
+        at = earlier(at, since + stale_us);
+    if (c->agent == DOOR_AGENT_ENDED && !c->done)
+        at = earlier(at, c->heard_us + seal_us);
+    return at;
+}
+
+int64_t door_core_deadline_us(const struct door_core *c)
+{
+    int64_t at = earlier(link_deadline(c), c->prune_next_us);
+    const struct door_lease *lease, *next;
+    const struct door_peer *peer;
+
+    if (c->active && c->linked)
+        at = earlier(at, c->activity_next_us);
+    DL_FOREACH (c->waiting, peer)
+        at = earlier(at, peer->wait_until_us);
+    HASH_ITER (hh, c->leases, lease, next)
+        if (has_open_peer(lease))
+            at = earlier(at, lease->exp * US_PER_S - c->offset_us);
+    return at;
+}
+
+static void link_tick(struct door_core *c, int64_t now_us)
+{
+    int64_t quiet_us = now_us - c->heard_us;
+    int64_t since = c->linked_us > c->heard_us ? c->linked_us : c->heard_us;
+
+    if (c->state == DOOR_LIVE && quiet_us >= c->config.stale_s * US_PER_S)
+        c->state = DOOR_STALE;
+    if (c->linked && now_us - since >= c->config.stale_s * US_PER_S)
+        c->resync = true;
+    if (quiet_us < c->config.seal_s * US_PER_S)
+        return;
+    if (c->state == DOOR_LIVE || c->state == DOOR_STALE) {
+        c->state = DOOR_SEALED;
+        cut_all(c, CLOSE_NOT_LIVE);
+    }
+    if (c->agent == DOOR_AGENT_ENDED)
+        c->done = true;
+}
+
+static void leases_tick(struct door_core *c, int64_t now_us)
+{
+    bool prune = now_us >= c->prune_next_us;
+    int64_t now_s = core_gateway_s(c, now_us);
+    struct door_lease *lease, *next;
+
+    if (prune)
+        c->prune_next_us = now_us + PRUNE_EVERY_US;
+    HASH_ITER (hh, c->leases, lease, next) {
+        if (lease->live > 0 && lease->exp <= now_s)
+            core_lease_cut(c, lease, CLOSE_UNAUTHENTICATED);
+        else if (prune)
+            core_lease_drop_if_dead(c, lease, now_us);
+    }
+}
+
+static void activity_tick(struct door_core *c, int64_t now_us)
+{
+    struct door_msg m = {.t = DOOR_ACTIVITY,
+                         .last_in = c->last_in_ms,
+                         .last_out = c->last_out_ms,
+                         .bytes_in = c->bytes_in,
+                         .bytes_out = c->bytes_out};
+
+    if (!c->active || !c->linked || now_us < c->activity_next_us)
+        return;
+    c->activity_next_us = now_us + US_PER_S;
+    if (conns_list(c, &m.conns))
+        return;
+    c->active = false;
+    c->io.send(c->io.ctx, &m);
+    free(m.conns.items);
+}
+
+void door_core_tick(struct door_core *c, int64_t now_us)
+{
+    link_tick(c, now_us);
+    leases_tick(c, now_us);
+    core_waiting_judge(c, now_us);
+    activity_tick(c, now_us);
+}
+
+/* --- the agent ------------------------------------------------------------------------------ */
+
+void door_core_agent(struct door_core *c, enum door_agent agent, int64_t now_us)
+{
+    struct door_msg m = {.t = DOOR_AGENT, .agent = agent};
+
+    if (c->agent == agent || c->agent == DOOR_AGENT_ENDED)
+        return;
+    c->agent = agent;
+    c->io.send(c->io.ctx, &m);
+    if (agent != DOOR_AGENT_ENDED)
+        return;
+    cut_all(c, CLOSE_AGENT_ENDED);
+    core_waiting_judge(c, now_us);
+}
+
+/* --- looking -------------------------------------------------------------------------------- */
+
+enum door_state door_core_state(const struct door_core *c)
+{
+    return c->state;
+}
+
+const char *door_state_name(enum door_state s)
+{
+    static const char *const names[] = {"boot", "sync", "live", "stale", "sealed"};
+
+    return names[s];
+}
+
+int64_t door_core_applied(const struct door_core *c)
+{
+    return c->applied;
+}
+
+int64_t door_core_gateway_ms(const struct door_core *c, int64_t now_us)
+{
+    return c->has_time ? (now_us + c->offset_us) / US_PER_MS : 0;
+}
+
+int64_t door_core_expires_ms(const struct door_peer *peer)
+{
+    return peer->lease ? peer->lease->exp * 1000 : 0;
+}
+
+size_t door_core_live(const struct door_core *c, const struct id *jti)
+{
+    const struct door_lease *lease = core_lease_find(c, jti);
+
+    return lease ? (size_t)lease->live : 0;
+}
+
+bool door_core_wants_resync(const struct door_core *c)
+{
+    return c->resync;
+}
+
+bool door_core_done(const struct door_core *c)
+{
+    return c->done;
+}
