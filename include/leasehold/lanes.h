@@ -39,14 +39,14 @@ struct lane;
 struct lane *lane_new(const char *name, unsigned threads, size_t queue_max, struct inbox *in,
                       struct err *e);
 
-/* Runs the queued jobs to their end, joins the threads. */
+/* Runs the queued jobs to their end, joins the threads. Their results stand in the inbox then. */
 void lane_free(struct lane *l);
 
 /* Takes the job. ERR_BUSY (job still the caller's) when queue_max jobs wait already. */
 int lane_submit(struct lane *l, struct job *job, struct err *e) MUST_CHECK;
 
 /* As lane_submit, but jobs with the same key run one after another in the order of submission, and
- * a waiting one occupies no thread. Waiting jobs count against queue_max. */
+ * a waiting one occupies no thread. Waiting jobs count against queue_max. A zero key is no key. */
 int lane_submit_keyed(struct lane *l, const struct id *key, struct job *job,
                       struct err *e) MUST_CHECK;
 

@@ -1,0 +1,69 @@
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "leasehold/lanes.h"
+
+struct inbox {
+    void (*wake)(void *ctx);
+    void *ctx;
+    pthread_mutex_t lock;
+    struct job *first, *last; /* guarded by lock */
+    size_t n;                 /* guarded by lock */
+};
+
+struct inbox *inbox_new(void (*wake)(void *ctx), void *ctx)
+{
+    struct inbox *in = calloc(1, sizeof(*in));
+    if (in != NULL) {
+        in->wake = wake;
+        in->ctx = ctx;
+        pthread_mutex_init(&in->lock, NULL);
+    }
+    return in;
+}
+
+void inbox_free(struct inbox *in)
+{
+    if (in != NULL) {
+        pthread_mutex_destroy(&in->lock);
+        free(in);
+    }
+}
+
+void inbox_post(struct inbox *in, struct job *job)
+{
+    job->next = NULL;
+    pthread_mutex_lock(&in->lock);
+    bool was_empty = in->n++ == 0;
+    if (was_empty) {
+        in->first = job;
+    } else {
+        in->last->next = job;
+    }
+    in->last = job;
+    pthread_mutex_unlock(&in->lock);
+    /* A drainer that left something comes again by itself: only the first post has to wake it. */
+    if (was_empty) {
+        in->wake(in->ctx);
+    }
+}
+
+size_t inbox_drain(struct inbox *in, size_t max)
+{
+    pthread_mutex_lock(&in->lock);
+    struct job *job = in->first;
+    size_t taken = in->n < max ? in->n : max;
+    for (size_t i = 0; i < taken; i++) {
+        in->first = in->first->next;
+    }
+    in->n -= taken;
+    size_t left = in->n;
+    pthread_mutex_unlock(&in->lock);
+
+    for (; taken > 0; taken--) {
+        struct job *next = job->next; /* done() may free the job */
+        job->done(job);
+        job = next;
+    }
+    return left;
+}

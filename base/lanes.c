@@ -1,0 +1,274 @@
+#include "leasehold/lanes.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Without memory an insert leaves the item out instead of ending the process. */
+#define HASH_NONFATAL_OOM 1
+#include <uthash.h>
+
+#define THREAD_NAME 16
+
+struct queue {
+    struct job *first, *last;
+};
+
+/* A key in use: one job of it stands in the lane's queue or runs, the others wait here. */
+struct key_slot {
+    struct id key;
+    struct queue waiting;
+    UT_hash_handle hh;
+};
+
+struct lane {
+    struct inbox *in;
+    size_t queue_max;
+    char name[THREAD_NAME];
+    pthread_mutex_t lock;
+    pthread_cond_t ready;  /* the queue has grown, or the lane closes */
+    struct queue queue;    /* guarded by lock: what a thread may take now */
+    struct key_slot *keys; /* guarded by lock */
+    size_t waiting;        /* guarded by lock: in the queue and behind keys */
+    bool closing;          /* guarded by lock */
+    atomic_size_t depth;   /* written under lock, read by any thread */
+    atomic_size_t n_keys;  /* written under lock, read by any thread */
+    unsigned n_threads;
+    pthread_t threads[];
+};
+
+static void queue_push(struct queue *q, struct job *job)
+{
+    job->next = NULL;
+    if (q->first == NULL) {
+        q->first = job;
+    } else {
+        q->last->next = job;
+    }
+    q->last = job;
+}
+
+static struct job *queue_pop(struct queue *q)
+{
+    struct job *job = q->first;
+    if (job != NULL) {
+        q->first = job->next;
+        job->next = NULL;
+    }
+    return job;
+}
+
+/* --- under the lock -------------------------------------------------------------------------- */
+
+static struct key_slot *slot_find(struct lane *l, const struct id *key)
+{
+    struct key_slot *slot;
+    HASH_FIND(hh, l->keys, key, sizeof(*key), slot);
+    return slot;
+}
+
+static struct key_slot *slot_add(struct lane *l, const struct id *key)
+{
+    struct key_slot *slot = calloc(1, sizeof(*slot));
+    if (slot == NULL) {
+        return NULL;
+    }
+    slot->key = *key;
+    HASH_ADD(hh, l->keys, key, sizeof(slot->key), slot);
+    if (slot->hh.tbl == NULL) {
+        free(slot);
+        return NULL;
+    }
+    atomic_fetch_add(&l->n_keys, 1);
+    return slot;
+}
+
+static void slot_remove(struct lane *l, struct key_slot *slot)
+{
+    HASH_DEL(l->keys, slot);
+    free(slot);
+    atomic_fetch_sub(&l->n_keys, 1);
+}
+
+static void make_ready(struct lane *l, struct job *job)
+{
+    queue_push(&l->queue, job);
+    pthread_cond_signal(&l->ready);
+}
+
+/* The job of this key has run: the next one behind it may. */
+static void key_release(struct lane *l, const struct id *key)
+{
+    struct key_slot *slot = slot_find(l, key);
+    struct job *next = queue_pop(&slot->waiting);
+    if (next != NULL) {
+        make_ready(l, next);
+    } else {
+        slot_remove(l, slot);
+    }
+}
+
+static int key_admit(struct lane *l, struct job *job, struct err *e)
+{
+    struct key_slot *slot = slot_find(l, &job->key);
+    if (slot != NULL) {
+        queue_push(&slot->waiting, job);
+        return 0;
+    }
+    if (slot_add(l, &job->key) == NULL) {
+        return err_set(e, ERR_INTERNAL, "no memory for a key of lane %s", l->name);
+    }
+    make_ready(l, job);
+    return 0;
+}
+
+static int admit(struct lane *l, struct job *job, struct err *e)
+{
+    if (l->waiting >= l->queue_max) {
+        return err_set(e, ERR_BUSY, "lane %s is full", l->name);
+    }
+    if (id_is_zero(&job->key)) {
+        make_ready(l, job);
+    } else if (key_admit(l, job, e) != 0) {
+        return -1;
+    }
+    l->waiting++;
+    atomic_fetch_add(&l->depth, 1);
+    return 0;
+}
+
+/* --- threads --------------------------------------------------------------------------------- */
+
+/* NULL: the lane has closed and everything has run. A closing lane's jobs behind a key need no
+ * further thread: the one that runs their predecessor takes them from the queue itself. */
+static struct job *take(struct lane *l)
+{
+    pthread_mutex_lock(&l->lock);
+    while (l->queue.first == NULL && !l->closing) {
+        pthread_cond_wait(&l->ready, &l->lock);
+    }
+    struct job *job = queue_pop(&l->queue);
+    if (job != NULL) {
+        l->waiting--;
+    }
+    pthread_mutex_unlock(&l->lock);
+    return job;
+}
+
+static void *serve(void *arg)
+{
+    struct lane *l = arg;
+    for (struct job *job = take(l); job != NULL; job = take(l)) {
+        struct id key = job->key;
+        job->run(job);
+        atomic_fetch_sub(&l->depth, 1);
+        /* Posted before the key is released, so that results of one key come in its order. From
+         * here on the job is the drainer's. */
+        inbox_post(l->in, job);
+        if (!id_is_zero(&key)) {
+            pthread_mutex_lock(&l->lock);
+            key_release(l, &key);
+            pthread_mutex_unlock(&l->lock);
+        }
+    }
+    return NULL;
+}
+
+/* Signals of the process are the loop's; those of a fault stay with the thread that made it. */
+static void block_signals(sigset_t *ret_before)
+{
+    sigset_t all;
+    sigfillset(&all);
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        sigdelset(&all, faults[i]);
+    }
+    pthread_sigmask(SIG_SETMASK, &all, ret_before);
+}
+
+static int start_threads(struct lane *l, unsigned threads)
+{
+    sigset_t before;
+    int rc = 0;
+    block_signals(&before);
+    while (rc == 0 && l->n_threads < threads) {
+        rc = pthread_create(&l->threads[l->n_threads], NULL, serve, l);
+        if (rc == 0) {
+            pthread_setname_np(l->threads[l->n_threads], l->name);
+            l->n_threads++;
+        }
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
+}
+
+struct lane *lane_new(const char *name, unsigned threads, size_t queue_max, struct inbox *in,
+                      struct err *e)
+{
+    struct lane *l = calloc(1, sizeof(*l) + threads * sizeof(l->threads[0]));
+    if (l == NULL) {
+        err_set(e, ERR_INTERNAL, "no memory for lane %s", name);
+        return NULL;
+    }
+    l->in = in;
+    l->queue_max = queue_max;
+    snprintf(l->name, sizeof(l->name), "%s", name);
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->ready, NULL);
+    int rc = start_threads(l, threads);
+    if (rc != 0) {
+        err_sys(e, ERR_INTERNAL, rc, "start a thread of lane %s", name);
+        lane_free(l);
+        return NULL;
+    }
+    return l;
+}
+
+void lane_free(struct lane *l)
+{
+    if (l == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&l->lock);
+    l->closing = true;
+    pthread_cond_broadcast(&l->ready);
+    pthread_mutex_unlock(&l->lock);
+    for (unsigned i = 0; i < l->n_threads; i++) {
+        pthread_join(l->threads[i], NULL);
+    }
+    pthread_cond_destroy(&l->ready);
+    pthread_mutex_destroy(&l->lock);
+    free(l);
+}
+
+static int submit(struct lane *l, struct job *job, const struct id *key, struct err *e)
+{
+    job->key = *key;
+    pthread_mutex_lock(&l->lock);
+    int rc = admit(l, job, e);
+    pthread_mutex_unlock(&l->lock);
+    return rc;
+}
+
+int lane_submit(struct lane *l, struct job *job, struct err *e)
+{
+    return submit(l, job, &(struct id){{0}}, e);
+}
+
+int lane_submit_keyed(struct lane *l, const struct id *key, struct job *job, struct err *e)
+{
+    return submit(l, job, key, e);
+}
+
+size_t lane_depth(const struct lane *l)
+{
+    return atomic_load(&l->depth);
+}
+
+size_t lane_keys(const struct lane *l)
+{
+    return atomic_load(&l->n_keys);
+}
