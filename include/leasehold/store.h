@@ -68,10 +68,8 @@ typedef int (*store_fn)(struct store_tx *tx, void *arg, struct err *e);
 /* Runs fn in the next group commit and waits for it. Any thread but the loop and the writer. */
 int store_write(struct store *s, store_fn fn, void *arg, struct err *e) MUST_CHECK;
 
-/* Runs job->run on the writer thread inside the group; job->done comes through the inbox after the
- * commit. The job asks store_job_tx for its transaction and reports failure by store_job_fail
- * (rolls its savepoint back). If the commit itself fails, `failed` is called instead of nothing:
- * store_job.e is set before done. */
+/* Runs j->fn on the writer thread inside the group; job.done comes through the inbox after the
+ * commit, with rc and e set as store_write would answer them. The job is the store's until then. */
 struct store_job {
     struct job job;   /* set job.done; job.run is the store's */
     store_fn fn;

@@ -1,0 +1,166 @@
+#include "stmt.h"
+#include "tx.h"
+
+#define KEY_COLUMNS                                                                                \
+    "key_id, name, role, secret_hash, limited, default_user, created_at, expires_at,"              \
+    " last_used_at, revoked_at"
+
+#define SELECT_KEY "SELECT " KEY_COLUMNS " FROM api_keys "
+
+static int key_insert(struct store_tx *tx, const struct api_key *k, struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "API key",
+                  "INSERT INTO api_keys (" KEY_COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                  e) != 0) {
+        return -1;
+    }
+    bind_id(&st, &k->key_id);
+    bind_text(&st, k->name);
+    bind_text(&st, role_names[k->role]);
+    bind_hash(&st, k->secret_hash);
+    bind_int(&st, k->limited);
+    bind_id_or_null(&st, &k->default_user);
+    bind_int(&st, k->created_at);
+    bind_int(&st, k->expires_at);
+    bind_int(&st, k->last_used_at);
+    bind_int(&st, k->revoked_at);
+    return stmt_run(&st, e);
+}
+
+/* A user named twice is kept once, in the first place. */
+static int key_user_insert(struct store_tx *tx, const struct id *key_id, size_t place,
+                           const struct id *user_id, struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "API key",
+                  "INSERT INTO api_key_users (key_id, place, user_id) VALUES (?, ?, ?)"
+                  " ON CONFLICT (key_id, user_id) DO NOTHING",
+                  e) != 0) {
+        return -1;
+    }
+    bind_id(&st, key_id);
+    bind_int(&st, (int64_t)place);
+    bind_id(&st, user_id);
+    return stmt_run(&st, e);
+}
+
+int store_api_key_insert(struct store_tx *tx, const struct api_key *k, struct err *e)
+{
+    const struct id *users = k->allowed_users.items;
+    if (key_insert(tx, k, e) != 0) {
+        return -1;
+    }
+    for (size_t i = 0; i < k->allowed_users.n; i++) {
+        if (key_user_insert(tx, &k->key_id, i, &users[i], e) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int count_users(struct store_tx *tx, const struct id *key_id, int64_t *ret, struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "API key", "SELECT COUNT(*) FROM api_key_users WHERE key_id = ?",
+                  e) != 0) {
+        return -1;
+    }
+    bind_id(&st, key_id);
+    return stmt_end_with_int(&st, ERR_INTERNAL, ret, e);
+}
+
+static int read_users(struct store_tx *tx, const struct id *key_id, struct list *users,
+                      struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "API key",
+                  "SELECT user_id FROM api_key_users WHERE key_id = ? ORDER BY place", e) != 0) {
+        return -1;
+    }
+    bind_id(&st, key_id);
+    struct id *items = users->items;
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < users->n; i++) {
+        rc = stmt_first(&st, ERR_INTERNAL, e);
+        if (rc == 0) {
+            column_id(&st, &items[i]);
+        }
+    }
+    return stmt_end(&st, rc, e);
+}
+
+static int load_users(struct store_tx *tx, struct arena *arena, struct api_key *k, struct err *e)
+{
+    int64_t n;
+    if (count_users(tx, &k->key_id, &n, e) != 0) {
+        return -1;
+    }
+    k->allowed_users = (struct list){.n = (size_t)n};
+    if (n == 0) {
+        return 0;
+    }
+    k->allowed_users.items = arena_alloc(arena, (size_t)n * sizeof(struct id));
+    if (k->allowed_users.items == NULL) {
+        return err_set(e, ERR_INTERNAL, "no memory for the users of an API key");
+    }
+    return read_users(tx, &k->key_id, &k->allowed_users, e);
+}
+
+static void read_key(struct stmt *st, struct api_key *k)
+{
+    *k = (struct api_key){0};
+    column_id(st, &k->key_id);
+    column_text(st, k->name, sizeof(k->name));
+    k->role = (enum role)column_enum(st, role_names);
+    column_hash(st, k->secret_hash);
+    k->limited = column_bool(st);
+    column_id(st, &k->default_user);
+    k->created_at = column_int(st);
+    k->expires_at = column_int(st);
+    k->last_used_at = column_int(st);
+    k->revoked_at = column_int(st);
+}
+
+static int find_key(struct store_tx *tx, const char *sql, const struct id *id, struct arena *arena,
+                    struct api_key *ret, struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "API key", sql, e) != 0) {
+        return -1;
+    }
+    bind_id(&st, id);
+    struct api_key k;
+    int rc = stmt_first(&st, ERR_NOT_FOUND, e);
+    if (rc == 0) {
+        read_key(&st, &k);
+    }
+    if (stmt_end(&st, rc, e) != 0 || load_users(tx, arena, &k, e) != 0) {
+        return -1;
+    }
+    *ret = k;
+    return 0;
+}
+
+int store_api_key_get(struct store_tx *tx, const struct id *key_id, struct arena *arena,
+                      struct api_key *ret, struct err *e)
+{
+    return find_key(tx, SELECT_KEY "WHERE key_id = ?", key_id, arena, ret, e);
+}
+
+int store_api_key_each(struct store_tx *tx, struct arena *arena,
+                       int (*each)(void *ctx, const struct api_key *k, struct err *e), void *ctx,
+                       struct err *e)
+{
+    struct api_key k = {0};
+    for (;;) {
+        struct id after = k.key_id;
+        if (find_key(tx, SELECT_KEY "WHERE key_id > ? ORDER BY key_id LIMIT 1", &after, arena, &k,
+                     e) != 0) {
+            return e->code == ERR_NOT_FOUND ? 0 : -1;
+        }
+        if (each(ctx, &k, e) != 0) {
+            return -1;
+        }
+    }
+}

@@ -1,0 +1,98 @@
+#include "conn.h"
+
+#include <errno.h>
+
+#include "stmt.h"
+
+/* mmap_size 0: a file that is truncated below a mapping kills the process by SIGBUS. */
+static const char common_pragmas[] = "PRAGMA wal_autocheckpoint = 0;"
+                                     "PRAGMA mmap_size = 0;"
+                                     "PRAGMA temp_store = MEMORY;"
+                                     "PRAGMA trusted_schema = OFF;"
+                                     "PRAGMA cell_size_check = ON;";
+
+static const char writer_pragmas[] = "PRAGMA journal_mode = WAL;"
+                                     "PRAGMA synchronous = FULL;"
+                                     "PRAGMA foreign_keys = ON;";
+
+static const char reader_pragmas[] = "PRAGMA query_only = ON;";
+
+static int configure(struct conn *c, enum conn_mode mode, struct err *e)
+{
+    sqlite3_extended_result_codes(c->db, 1);
+    sqlite3_busy_timeout(c->db, CONN_BUSY_TIMEOUT_MS);
+    sqlite3_db_config(c->db, SQLITE_DBCONFIG_DEFENSIVE, 1, (int *)NULL);
+    if (mode == CONN_READ) {
+        sqlite3_db_config(c->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, (int *)NULL);
+    }
+    if (conn_exec(c, common_pragmas, e) != 0) {
+        return -1;
+    }
+    return conn_exec(c, mode == CONN_WRITE ? writer_pragmas : reader_pragmas, e);
+}
+
+int conn_open(const char *path, enum conn_mode mode, struct conn *ret, struct err *e)
+{
+    struct conn c = {0};
+    int flags = mode == CONN_WRITE ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READONLY;
+    int rc = sqlite3_open_v2(path, &c.db, flags | SQLITE_OPEN_NOMUTEX, NULL);
+    int failed = rc != SQLITE_OK ? conn_fail(&c, rc, "database", e) : configure(&c, mode, e);
+    if (failed != 0) {
+        conn_close(&c);
+        return -1;
+    }
+    *ret = c;
+    return 0;
+}
+
+void conn_close(struct conn *c)
+{
+    prepared_free_all(&c->prepared);
+    sqlite3_close(c->db);
+    c->db = NULL;
+}
+
+int conn_exec(struct conn *c, const char *sql, struct err *e)
+{
+    int rc = sqlite3_exec(c->db, sql, NULL, NULL, NULL);
+    return rc == SQLITE_OK ? 0 : conn_fail(c, rc, "database", e);
+}
+
+void conn_rollback(struct conn *c)
+{
+    if (sqlite3_get_autocommit(c->db) == 0) {
+        sqlite3_exec(c->db, "ROLLBACK", NULL, NULL, NULL);
+    }
+}
+
+/* The VFS answers SQLITE_FULL to a write without room, but plain I/O errors to the calls beside. */
+static int is_full(struct conn *c, int rc)
+{
+    if ((rc & 0xff) == SQLITE_FULL || rc == SQLITE_IOERR_SHMSIZE) {
+        return 1;
+    }
+    int sys = (rc & 0xff) == SQLITE_IOERR ? sqlite3_system_errno(c->db) : 0;
+    return sys == ENOSPC || sys == EDQUOT;
+}
+
+int conn_fail(struct conn *c, int rc, const char *what, struct err *e)
+{
+    if (is_full(c, rc)) {
+        return err_set(e, ERR_STORAGE_FULL, "no room for the %s", what);
+    }
+    switch (rc) {
+    case SQLITE_CONSTRAINT_UNIQUE:
+    case SQLITE_CONSTRAINT_PRIMARYKEY:
+    case SQLITE_CONSTRAINT_ROWID:
+        return err_set(e, ERR_CONFLICT, "such a %s exists", what);
+    case SQLITE_CONSTRAINT_FOREIGNKEY:
+        return err_set(e, ERR_CONFLICT, "what the %s belongs to does not exist", what);
+    default:
+        break;
+    }
+    if ((rc & 0xff) == SQLITE_BUSY) {
+        return err_set(e, ERR_BUSY, "the store is locked");
+    }
+    const char *text = c->db != NULL ? sqlite3_errmsg(c->db) : sqlite3_errstr(rc);
+    return err_set(e, ERR_INTERNAL, "sqlite %d, %s: %s", rc, what, text);
+}

@@ -1,0 +1,186 @@
+#include "stmt.h"
+#include "tx.h"
+
+/* In the order of bind_lease and read_lease. */
+#define LEASE_COLUMNS                                                                              \
+    "lease_id, session_id, chat_id, user_id, api_key_id, scope, use_kind, max_connections, state," \
+    " issued_at, expires_at, max_expires_at, revoked_at, revoked_reason, grant_seq, ep, kid"
+
+#define SELECT_LEASE "SELECT " LEASE_COLUMNS " FROM leases "
+
+static void bind_lease(struct stmt *st, const struct lease *l)
+{
+    bind_id(st, &l->lease_id);
+    bind_id(st, &l->session_id);
+    bind_id(st, &l->chat_id);
+    bind_id(st, &l->user_id);
+    bind_id_or_null(st, &l->api_key_id);
+    bind_int(st, l->scope);
+    bind_text(st, lease_use_names[l->use]);
+    bind_int(st, l->max_connections);
+    bind_text(st, lease_state_names[l->state]);
+    bind_int(st, l->issued_at);
+    bind_int(st, l->expires_at);
+    bind_int(st, l->max_expires_at);
+    bind_int(st, l->revoked_at);
+    bind_text(st, l->revoked_reason);
+    bind_int(st, l->grant_seq);
+    bind_int(st, l->ep);
+    bind_text(st, l->kid);
+}
+
+static void read_lease(struct stmt *st, struct lease *l)
+{
+    *l = (struct lease){0};
+    column_id(st, &l->lease_id);
+    column_id(st, &l->session_id);
+    column_id(st, &l->chat_id);
+    column_id(st, &l->user_id);
+    column_id(st, &l->api_key_id);
+    l->scope = (unsigned)column_int(st);
+    l->use = (enum lease_use)column_enum(st, lease_use_names);
+    l->max_connections = column_int(st);
+    l->state = (enum lease_state)column_enum(st, lease_state_names);
+    l->issued_at = column_int(st);
+    l->expires_at = column_int(st);
+    l->max_expires_at = column_int(st);
+    l->revoked_at = column_int(st);
+    column_text(st, l->revoked_reason, sizeof(l->revoked_reason));
+    l->grant_seq = column_int(st);
+    l->ep = column_int(st);
+    column_text(st, l->kid, sizeof(l->kid));
+}
+
+/* The first row of a statement whose ids are bound; ends it. */
+static int end_with_lease(struct stmt *st, struct lease *ret, struct err *e)
+{
+    struct lease l;
+    int rc = stmt_first(st, ERR_NOT_FOUND, e);
+    if (rc == 0) {
+        read_lease(st, &l);
+    }
+    if (stmt_end(st, rc, e) != 0) {
+        return -1;
+    }
+    *ret = l;
+    return 0;
+}
+
+int store_lease_insert(struct store_tx *tx, const struct lease *l, struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "lease",
+                  "INSERT INTO leases (" LEASE_COLUMNS ")"
+                  " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                  e) != 0) {
+        return -1;
+    }
+    bind_lease(&st, l);
+    return stmt_run(&st, e);
+}
+
+int store_lease_get(struct store_tx *tx, const struct id *lease_id, struct lease *ret,
+                    struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "lease", SELECT_LEASE "WHERE lease_id = ?", e) != 0) {
+        return -1;
+    }
+    bind_id(&st, lease_id);
+    return end_with_lease(&st, ret, e);
+}
+
+/* Whose lease it is, in which session and until when at most never changes. */
+int store_lease_update(struct store_tx *tx, const struct lease *l, struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "lease",
+                  "UPDATE leases SET (scope, max_connections, state, expires_at, revoked_at,"
+                  " revoked_reason, grant_seq, ep, kid) = (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+                  " WHERE lease_id = ?",
+                  e) != 0) {
+        return -1;
+    }
+    bind_int(&st, l->scope);
+    bind_int(&st, l->max_connections);
+    bind_text(&st, lease_state_names[l->state]);
+    bind_int(&st, l->expires_at);
+    bind_int(&st, l->revoked_at);
+    bind_text(&st, l->revoked_reason);
+    bind_int(&st, l->grant_seq);
+    bind_int(&st, l->ep);
+    bind_text(&st, l->kid);
+    bind_id(&st, &l->lease_id);
+    return stmt_run_one(&st, ERR_NOT_FOUND, e);
+}
+
+static int next_open_of_all(struct store_tx *tx, const struct lease *last, struct lease *ret,
+                            struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "lease",
+                  SELECT_LEASE "WHERE (session_id, lease_id) > (?, ?) AND state <> 'closed'"
+                               " ORDER BY session_id, lease_id LIMIT 1",
+                  e) != 0) {
+        return -1;
+    }
+    bind_id(&st, &last->session_id);
+    bind_id(&st, &last->lease_id);
+    return end_with_lease(&st, ret, e);
+}
+
+static int next_open_of_session(struct store_tx *tx, const struct lease *last, struct lease *ret,
+                                struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "lease",
+                  SELECT_LEASE "WHERE session_id = ? AND lease_id > ? AND state <> 'closed'"
+                               " ORDER BY lease_id LIMIT 1",
+                  e) != 0) {
+        return -1;
+    }
+    bind_id(&st, &last->session_id);
+    bind_id(&st, &last->lease_id);
+    return end_with_lease(&st, ret, e);
+}
+
+/* One look-up a row, and none open during `each`: it may write to the table that is walked. */
+int store_lease_each_open(struct store_tx *tx, const struct id *session_id,
+                          int (*each)(void *ctx, const struct lease *l, struct err *e), void *ctx,
+                          struct err *e)
+{
+    struct lease l = {0};
+    if (session_id != NULL) {
+        l.session_id = *session_id;
+    }
+    for (;;) {
+        struct lease last = l;
+        int rc = session_id != NULL ? next_open_of_session(tx, &last, &l, e)
+                                    : next_open_of_all(tx, &last, &l, e);
+        if (rc != 0) {
+            return e->code == ERR_NOT_FOUND ? 0 : -1;
+        }
+        if (each(ctx, &l, e) != 0) {
+            return -1;
+        }
+    }
+}
+
+int store_log_append(struct store_tx *tx, const struct id *session_id, int64_t seq, const char *op,
+                     const struct id *lease_id, int64_t expires_at, struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "log entry",
+                  "INSERT INTO session_log (session_id, seq, at, op, lease_id, expires_at)"
+                  " VALUES (?, ?, ?, ?, ?, ?)",
+                  e) != 0) {
+        return -1;
+    }
+    bind_id(&st, session_id);
+    bind_int(&st, seq);
+    bind_int(&st, tx->now_ms);
+    bind_text(&st, op);
+    bind_id_or_null(&st, lease_id);
+    bind_int(&st, expires_at);
+    return stmt_run(&st, e);
+}

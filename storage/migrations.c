@@ -1,0 +1,134 @@
+/*
+ * The schema, in what SQLite and PostgreSQL both accept: ids, names and hashes are TEXT, times
+ * BIGINT milliseconds (0 = not set), truth values INTEGER 0 or 1. An id that is not set is NULL.
+ *
+ * A migration that has been released is never edited.
+ */
+#include "migrate.h"
+
+static const char people_and_chats[] =
+    "CREATE TABLE users ("
+    " user_id TEXT PRIMARY KEY,"
+    " created_at BIGINT NOT NULL);"
+
+    "CREATE TABLE workspaces ("
+    " workspace_id TEXT PRIMARY KEY,"
+    " user_id TEXT NOT NULL UNIQUE REFERENCES users (user_id),"
+    " created_at BIGINT NOT NULL);"
+
+    "CREATE TABLE chats ("
+    " chat_id TEXT PRIMARY KEY,"
+    " user_id TEXT NOT NULL REFERENCES users (user_id),"
+    " workspace_id TEXT NOT NULL REFERENCES workspaces (workspace_id),"
+    " title TEXT NOT NULL,"
+    " metadata TEXT NOT NULL,"
+    " created_at BIGINT NOT NULL,"
+    " updated_at BIGINT NOT NULL,"
+    " generation BIGINT NOT NULL);"
+    "CREATE INDEX chats_of_user ON chats (user_id, created_at, chat_id);";
+
+/* (chat_id, generation) is unique because a generation is never used again: a door admits by it. */
+static const char sandboxes_and_leases[] =
+    "CREATE TABLE sandboxes ("
+    " session_id TEXT PRIMARY KEY,"
+    " chat_id TEXT NOT NULL REFERENCES chats (chat_id),"
+    " user_id TEXT NOT NULL,"
+    " workspace_id TEXT NOT NULL,"
+    " created_at BIGINT NOT NULL,"
+    " container_id TEXT NOT NULL,"
+    " engine TEXT NOT NULL,"
+    " node TEXT NOT NULL,"
+    " profile TEXT NOT NULL,"
+    " generation BIGINT NOT NULL,"
+    " status TEXT NOT NULL"
+    "  CHECK (status IN ('starting', 'running', 'stopping', 'stopped', 'failed')),"
+    " reason TEXT NOT NULL,"
+    " started_at BIGINT NOT NULL,"
+    " last_activity_at BIGINT NOT NULL,"
+    " expires_at BIGINT NOT NULL,"
+    " max_expires_at BIGINT NOT NULL,"
+    " idle_ttl_s BIGINT NOT NULL,"
+    " uid BIGINT NOT NULL,"
+    " netns INTEGER NOT NULL CHECK (netns IN (0, 1)),"
+    " userns INTEGER NOT NULL CHECK (userns IN (0, 1)),"
+    " seccomp INTEGER NOT NULL CHECK (seccomp IN (0, 1)),"
+    " door_secret_hash TEXT NOT NULL,"
+    " door_pid BIGINT NOT NULL,"
+    " door_start BIGINT NOT NULL,"
+    " keep_pid BIGINT NOT NULL,"
+    " keep_start BIGINT NOT NULL,"
+    " door_port BIGINT NOT NULL,"
+    " log_seq BIGINT NOT NULL,"
+    " UNIQUE (chat_id, generation));"
+    "CREATE UNIQUE INDEX sandboxes_active ON sandboxes (chat_id)"
+    " WHERE status IN ('starting', 'running', 'stopping');"
+
+    "CREATE TABLE leases ("
+    " lease_id TEXT PRIMARY KEY,"
+    " session_id TEXT NOT NULL REFERENCES sandboxes (session_id),"
+    " chat_id TEXT NOT NULL,"
+    " user_id TEXT NOT NULL,"
+    " api_key_id TEXT,"
+    " scope BIGINT NOT NULL,"
+    " use_kind TEXT NOT NULL CHECK (use_kind IN ('multi', 'once')),"
+    " max_connections BIGINT NOT NULL,"
+    " state TEXT NOT NULL CHECK (state IN"
+    "  ('pending', 'active', 'revoking', 'expiring', 'unconfirmed', 'closed')),"
+    " issued_at BIGINT NOT NULL,"
+    " expires_at BIGINT NOT NULL,"
+    " max_expires_at BIGINT NOT NULL,"
+    " revoked_at BIGINT NOT NULL,"
+    " revoked_reason TEXT NOT NULL,"
+    " grant_seq BIGINT NOT NULL,"
+    " ep BIGINT NOT NULL,"
+    " kid TEXT NOT NULL);"
+    "CREATE INDEX leases_open ON leases (session_id, lease_id) WHERE state <> 'closed';"
+
+    "CREATE TABLE session_log ("
+    " session_id TEXT NOT NULL REFERENCES sandboxes (session_id),"
+    " seq BIGINT NOT NULL,"
+    " at BIGINT NOT NULL,"
+    " op TEXT NOT NULL,"
+    " lease_id TEXT,"
+    " expires_at BIGINT NOT NULL,"
+    " PRIMARY KEY (session_id, seq));";
+
+static const char keys_and_audit[] =
+    "CREATE TABLE api_keys ("
+    " key_id TEXT PRIMARY KEY,"
+    " name TEXT NOT NULL,"
+    " role TEXT NOT NULL CHECK (role IN ('none', 'viewer', 'bot', 'admin')),"
+    " secret_hash TEXT NOT NULL,"
+    " limited INTEGER NOT NULL CHECK (limited IN (0, 1)),"
+    " default_user TEXT,"
+    " created_at BIGINT NOT NULL,"
+    " expires_at BIGINT NOT NULL,"
+    " last_used_at BIGINT NOT NULL,"
+    " revoked_at BIGINT NOT NULL);"
+
+    "CREATE TABLE api_key_users ("
+    " key_id TEXT NOT NULL REFERENCES api_keys (key_id),"
+    " place BIGINT NOT NULL,"
+    " user_id TEXT NOT NULL,"
+    " PRIMARY KEY (key_id, place),"
+    " UNIQUE (key_id, user_id));"
+
+    "CREATE TABLE audit ("
+    " n BIGINT PRIMARY KEY,"
+    " at BIGINT NOT NULL,"
+    " actor TEXT NOT NULL,"
+    " action TEXT NOT NULL,"
+    " object TEXT NOT NULL,"
+    " outcome TEXT NOT NULL,"
+    " address TEXT NOT NULL,"
+    " request_id TEXT NOT NULL,"
+    " detail TEXT NOT NULL,"
+    " prev TEXT NOT NULL,"
+    " hash TEXT NOT NULL);";
+
+const struct migration migrations[] = {
+    {1, "people_and_chats", people_and_chats},
+    {2, "sandboxes_and_leases", sandboxes_and_leases},
+    {3, "keys_and_audit", keys_and_audit},
+    {0},
+};

@@ -1,0 +1,184 @@
+#include "stmt.h"
+#include "tx.h"
+
+/* In the order of bind_fixed and bind_mutable; read back by read_sandbox. */
+#define FIXED_COLUMNS "session_id, chat_id, user_id, workspace_id, created_at"
+#define MUTABLE_COLUMNS                                                                            \
+    "container_id, engine, node, profile, generation, status, reason, started_at,"                 \
+    " last_activity_at, expires_at, max_expires_at, idle_ttl_s, uid, netns, userns, seccomp,"      \
+    " door_secret_hash, door_pid, door_start, keep_pid, keep_start, door_port"
+#define FIXED_MARKS   "?, ?, ?, ?, ?"
+#define MUTABLE_MARKS "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?"
+
+#define SELECT_SANDBOX "SELECT " FIXED_COLUMNS ", " MUTABLE_COLUMNS ", log_seq FROM sandboxes "
+
+/* Word for word the condition of the index sandboxes_active, or it would not be used. */
+#define IS_ACTIVE "status IN ('starting', 'running', 'stopping')"
+
+static void bind_fixed(struct stmt *st, const struct sandbox *s)
+{
+    bind_id(st, &s->session_id);
+    bind_id(st, &s->chat_id);
+    bind_id(st, &s->user_id);
+    bind_id(st, &s->workspace_id);
+    bind_int(st, s->created_at);
+}
+
+static void bind_mutable(struct stmt *st, const struct sandbox *s)
+{
+    bind_text(st, s->container_id);
+    bind_text(st, s->engine);
+    bind_text(st, s->node);
+    bind_text(st, s->profile);
+    bind_int(st, s->generation);
+    bind_text(st, sandbox_status_names[s->status]);
+    bind_text(st, s->reason);
+    bind_int(st, s->started_at);
+    bind_int(st, s->last_activity_at);
+    bind_int(st, s->expires_at);
+    bind_int(st, s->max_expires_at);
+    bind_int(st, s->idle_ttl_s);
+    bind_int(st, s->uid);
+    bind_int(st, s->netns);
+    bind_int(st, s->userns);
+    bind_int(st, s->seccomp);
+    bind_hash(st, s->door_secret_hash);
+    bind_int(st, s->door_pid);
+    bind_int(st, s->door_start);
+    bind_int(st, s->keep_pid);
+    bind_int(st, s->keep_start);
+    bind_int(st, s->door_port);
+}
+
+static void read_mutable(struct stmt *st, struct sandbox *s)
+{
+    column_text(st, s->container_id, sizeof(s->container_id));
+    column_text(st, s->engine, sizeof(s->engine));
+    column_text(st, s->node, sizeof(s->node));
+    column_text(st, s->profile, sizeof(s->profile));
+    s->generation = column_int(st);
+    s->status = (enum sandbox_status)column_enum(st, sandbox_status_names);
+    column_text(st, s->reason, sizeof(s->reason));
+    s->started_at = column_int(st);
+    s->last_activity_at = column_int(st);
+    s->expires_at = column_int(st);
+    s->max_expires_at = column_int(st);
+    s->idle_ttl_s = column_int(st);
+    s->uid = column_int(st);
+    s->netns = column_bool(st);
+    s->userns = column_bool(st);
+    s->seccomp = column_bool(st);
+    column_hash(st, s->door_secret_hash);
+    s->door_pid = column_int(st);
+    s->door_start = column_int(st);
+    s->keep_pid = column_int(st);
+    s->keep_start = column_int(st);
+    s->door_port = column_int(st);
+}
+
+static void read_sandbox(struct stmt *st, struct sandbox *s)
+{
+    *s = (struct sandbox){0};
+    column_id(st, &s->session_id);
+    column_id(st, &s->chat_id);
+    column_id(st, &s->user_id);
+    column_id(st, &s->workspace_id);
+    s->created_at = column_int(st);
+    read_mutable(st, s);
+    s->log_seq = column_int(st);
+}
+
+/* The first row of a statement whose only parameter is an id. */
+static int find_by_id(struct store_tx *tx, const char *sql, const struct id *id,
+                      struct sandbox *ret, struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "sandbox", sql, e) != 0) {
+        return -1;
+    }
+    bind_id(&st, id);
+    struct sandbox s;
+    int rc = stmt_first(&st, ERR_NOT_FOUND, e);
+    if (rc == 0) {
+        read_sandbox(&st, &s);
+    }
+    if (stmt_end(&st, rc, e) != 0) {
+        return -1;
+    }
+    *ret = s;
+    return 0;
+}
+
+int store_sandbox_insert(struct store_tx *tx, const struct sandbox *s, struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "sandbox",
+                  "INSERT INTO sandboxes (" FIXED_COLUMNS ", " MUTABLE_COLUMNS ", log_seq)"
+                  " VALUES (" FIXED_MARKS ", " MUTABLE_MARKS ", ?)",
+                  e) != 0) {
+        return -1;
+    }
+    bind_fixed(&st, s);
+    bind_mutable(&st, s);
+    bind_int(&st, s->log_seq);
+    return stmt_run(&st, e);
+}
+
+int store_sandbox_update(struct store_tx *tx, const struct sandbox *s, struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "sandbox",
+                  "UPDATE sandboxes SET (" MUTABLE_COLUMNS ") = (" MUTABLE_MARKS ")"
+                  " WHERE session_id = ?",
+                  e) != 0) {
+        return -1;
+    }
+    bind_mutable(&st, s);
+    bind_id(&st, &s->session_id);
+    return stmt_run_one(&st, ERR_NOT_FOUND, e);
+}
+
+int store_sandbox_get(struct store_tx *tx, const struct id *session_id, struct sandbox *ret,
+                      struct err *e)
+{
+    return find_by_id(tx, SELECT_SANDBOX "WHERE session_id = ?", session_id, ret, e);
+}
+
+int store_sandbox_active(struct store_tx *tx, const struct id *chat_id, struct sandbox *ret,
+                         struct err *e)
+{
+    return find_by_id(tx, SELECT_SANDBOX "WHERE chat_id = ? AND " IS_ACTIVE, chat_id, ret, e);
+}
+
+int store_session_next_seq(struct store_tx *tx, const struct id *session_id, int64_t *ret,
+                           struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "sandbox",
+                  "UPDATE sandboxes SET log_seq = log_seq + 1 WHERE session_id = ?"
+                  " RETURNING log_seq",
+                  e) != 0) {
+        return -1;
+    }
+    bind_id(&st, session_id);
+    return stmt_end_with_int(&st, ERR_NOT_FOUND, ret, e);
+}
+
+/* One look-up a row, and none open during `each`: it may write to the table that is walked. */
+int store_sandbox_each_active(struct store_tx *tx,
+                              int (*each)(void *ctx, const struct sandbox *s, struct err *e),
+                              void *ctx, struct err *e)
+{
+    struct sandbox s = {0};
+    for (;;) {
+        struct id after = s.chat_id;
+        if (find_by_id(
+                tx, SELECT_SANDBOX "WHERE chat_id > ? AND " IS_ACTIVE " ORDER BY chat_id LIMIT 1",
+                &after, &s, e) != 0) {
+            return e->code == ERR_NOT_FOUND ? 0 : -1;
+        }
+        if (each(ctx, &s, e) != 0) {
+            return -1;
+        }
+    }
+}

@@ -1,0 +1,189 @@
+#include "store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "leasehold/clock.h"
+#include "hex.h"
+#include "migrate.h"
+#include "stmt.h"
+
+#define READERS_DEFAULT   2
+#define QUEUE_MAX_DEFAULT 10000
+#define GROUP_MAX_DEFAULT 256
+
+/* --- opening ---------------------------------------------------------------------------------- */
+
+static int sync_parent(const char *path, struct err *e)
+{
+    char copy[PATH_MAX];
+    if (strlen(path) >= sizeof(copy)) {
+        return err_set(e, ERR_INTERNAL, "the path of the database is too long");
+    }
+    strcpy(copy, path);
+    int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = fd >= 0 ? fsync(fd) : -1;
+    int sys = errno;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return rc == 0 ? 0 : err_sys(e, ERR_INTERNAL, sys, "cannot sync the directory of %s", path);
+}
+
+/* SQLite would make the file readable to others, and does not sync the directory it stands in.
+ * Only before a connection exists: closing any descriptor of the file drops SQLite's locks. */
+static int make_file(const char *path, bool *ret_empty, struct err *e)
+{
+    struct stat st;
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600);
+    if (fd < 0 || fstat(fd, &st) != 0) {
+        int sys = errno;
+        if (fd >= 0) {
+            close(fd);
+        }
+        return err_sys(e, ERR_INTERNAL, sys, "cannot open the database %s", path);
+    }
+    close(fd);
+    if (!S_ISREG(st.st_mode)) {
+        return err_set(e, ERR_INTERNAL, "the database %s is not a file", path);
+    }
+    *ret_empty = st.st_size == 0;
+    return sync_parent(path, e);
+}
+
+static int unusable(const char *path, const char *why, struct err *e)
+{
+    return err_set(e, ERR_INTERNAL, "the database %.60s is damaged (%.60s): restore a backup", path,
+                   why);
+}
+
+/* What SQLite finds wrong with the file, "ok" if nothing. */
+static int read_check(struct conn *c, char *ret, size_t size, struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, c, "check", "PRAGMA quick_check(1)", e) != 0) {
+        return -1;
+    }
+    int rc = stmt_first(&st, ERR_INTERNAL, e);
+    if (rc == 0) {
+        column_text(&st, ret, size);
+    }
+    return stmt_end(&st, rc, e);
+}
+
+static int quick_check(struct conn *c, const struct store_options *o, struct err *e)
+{
+    char found[512];
+    int64_t start_us = clock_boot_us(&clock_system);
+    if (read_check(c, found, sizeof(found), e) != 0) {
+        return unusable(o->path, e->msg, e);
+    }
+    if (strcmp(found, "ok") != 0) {
+        return unusable(o->path, found, e);
+    }
+    log_event(o->log, LOG_WARNING, "store_checked", LF_STR("path", o->path),
+              LF_STR("cause", "unclean stop"),
+              LF_INT("ms", (clock_boot_us(&clock_system) - start_us) / 1000));
+    return 0;
+}
+
+/* The end of the audit chain goes to the log, where who cuts the chain cannot reach it. */
+static void log_opened(const struct store_options *o, int64_t applied,
+                       const struct audit_head *audit)
+{
+    char hash[HASH_HEX];
+    hash_to_hex(audit->hash, hash);
+    log_event(o->log, LOG_INFO, "store_opened", LF_STR("path", o->path),
+              LF_INT("migrations_applied", applied), LF_INT("audit_n", audit->n),
+              LF_STR("audit_hash", hash));
+}
+
+static int prepare_file(struct store *s, const struct store_options *o, struct err *e)
+{
+    bool empty, clean;
+    int64_t applied;
+    if (lockfile_take(o->path, &s->lock, &clean, e) != 0 || make_file(o->path, &empty, e) != 0 ||
+        writer_open(&s->writer, o, e) != 0) {
+        return -1;
+    }
+    if (!clean && !empty && quick_check(&s->writer.conn, o, e) != 0) {
+        return -1;
+    }
+    if (lockfile_mark(&s->lock, false, e) != 0 ||
+        migrate(&s->writer.conn, migrations, &applied, e) != 0 ||
+        audit_head_load(&s->writer.conn, &s->writer.audit, e) != 0) {
+        return -1;
+    }
+    log_opened(o, applied, &s->writer.audit);
+    return 0;
+}
+
+/* Readers close first: the last connection to close checkpoints, and that must be the writer's. */
+static void shut(struct store *s)
+{
+    writer_stop(&s->writer);
+    readers_close(&s->readers);
+    writer_close(&s->writer);
+}
+
+int store_open(const struct store_options *options, struct store **ret, struct err *e)
+{
+    struct store_options o = *options;
+    o.readers = o.readers != 0 ? o.readers : READERS_DEFAULT;
+    o.queue_max = o.queue_max != 0 ? o.queue_max : QUEUE_MAX_DEFAULT;
+    o.group_max = o.group_max != 0 ? o.group_max : GROUP_MAX_DEFAULT;
+
+    struct store *s = calloc(1, sizeof(*s));
+    if (s == NULL) {
+        return err_set(e, ERR_INTERNAL, "no memory for the store");
+    }
+    s->lock.fd = -1;
+    if (prepare_file(s, &o, e) != 0 || readers_open(&s->readers, o.path, o.readers, e) != 0 ||
+        writer_start(&s->writer, e) != 0) {
+        shut(s);
+        lockfile_drop(&s->lock);
+        free(s);
+        return -1;
+    }
+    *ret = s;
+    return 0;
+}
+
+void store_close(struct store *s)
+{
+    if (s == NULL) {
+        return;
+    }
+    struct log *log = s->writer.options.log;
+    struct err e;
+    shut(s);
+    if (lockfile_mark(&s->lock, true, &e) != 0) {
+        log_error(log, "store_close_unmarked", &e);
+    }
+    lockfile_drop(&s->lock);
+    free(s);
+}
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+int store_read(struct store *s, store_fn fn, void *arg, struct err *e)
+{
+    struct reader *reader;
+    if (readers_take(&s->readers, &reader, e) != 0) {
+        return -1;
+    }
+    struct store_tx tx = {.conn = &reader->conn, .now_ms = clock_wall_ms(&clock_system)};
+    int rc = stmt_exec(&reader->conn, "BEGIN", e);
+    if (rc == 0) {
+        rc = fn(&tx, arg, e);
+    }
+    conn_rollback(&reader->conn);
+    readers_give(&s->readers, reader);
+    return rc;
+}

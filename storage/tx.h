@@ -1,0 +1,24 @@
+/* What a verb of the store works on: the inside of struct store_tx. */
+#ifndef STORAGE_TX_H
+#define STORAGE_TX_H
+
+#include "audit.h"
+#include "conn.h"
+#include "leasehold/store.h"
+
+/* The changes of one group commit, in order. */
+struct change_list {
+    struct change *items;
+    size_t n, size;
+};
+
+struct store_tx {
+    struct conn *conn;
+    int64_t now_ms;
+    /* NULL in a read */
+    struct change_list *changes;
+    struct audit_head *audit;
+    bool no_memory; /* an emitted change was lost: the write must fail */
+};
+
+#endif

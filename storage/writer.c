@@ -1,0 +1,330 @@
+#include "writer.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "leasehold/clock.h"
+#include "monotonic.h"
+#include "stmt.h"
+#include "store.h"
+
+#define IDLE_MS          2000
+#define CHANGES_KEPT_MAX 1024 /* a list that was longer gives its memory back */
+
+/* --- the transaction of one write ------------------------------------------------------------ */
+
+void store_emit(struct store_tx *tx, const struct change *c)
+{
+    struct change_list *list = tx->changes;
+    assert(list != NULL);
+    if (list->n == list->size) {
+        size_t size = list->size == 0 ? 16 : list->size * 2;
+        struct change *items = reallocarray(list->items, size, sizeof(*items));
+        if (items == NULL) {
+            tx->no_memory = true;
+            return;
+        }
+        list->items = items;
+        list->size = size;
+    }
+    list->items[list->n++] = *c;
+}
+
+int64_t store_now_ms(const struct store_tx *tx)
+{
+    return tx->now_ms;
+}
+
+static void changes_reset(struct change_list *list)
+{
+    list->n = 0;
+    if (list->size > CHANGES_KEPT_MAX) {
+        free(list->items);
+        *list = (struct change_list){0};
+    }
+}
+
+static int call_write(struct writer *w, struct store_job *j)
+{
+    struct store_tx tx = {
+        .conn = &w->conn,
+        .now_ms = clock_wall_ms(&clock_system),
+        .changes = &w->changes,
+        .audit = &w->audit,
+    };
+    err_clear(&j->e);
+    int rc = j->fn(&tx, j->arg, &j->e);
+    if (rc == 0 && tx.no_memory) {
+        rc = err_set(&j->e, ERR_INTERNAL, "no memory for a change");
+    }
+    return rc;
+}
+
+/* A full disk or an I/O error may end SQLite's whole transaction under the write: then nothing that
+ * ran before in this group is left either. */
+static int check_transaction(struct writer *w, const struct store_job *j, struct err *e)
+{
+    if (sqlite3_get_autocommit(w->conn.db) == 0) {
+        return 0;
+    }
+    enum err_code code =
+        j->rc != 0 && j->e.code == ERR_STORAGE_FULL ? ERR_STORAGE_FULL : ERR_INTERNAL;
+    return err_set(e, code, "the transaction was broken off");
+}
+
+/* Runs one write under a savepoint. -1: the transaction is lost, not just this write. */
+static int run_write(struct writer *w, struct store_job *j, struct err *e)
+{
+    size_t changes_before = w->changes.n;
+    struct audit_head audit_before = w->audit;
+    if (stmt_exec(&w->conn, "SAVEPOINT one_write", e) != 0) {
+        return -1;
+    }
+    j->rc = call_write(w, j);
+    if (check_transaction(w, j, e) != 0) {
+        return -1;
+    }
+    if (j->rc != 0) {
+        w->changes.n = changes_before;
+        w->audit = audit_before;
+        if (stmt_exec(&w->conn, "ROLLBACK TO one_write", e) != 0) {
+            return -1;
+        }
+    }
+    return stmt_exec(&w->conn, "RELEASE one_write", e);
+}
+
+/* --- a group ---------------------------------------------------------------------------------- */
+
+static struct store_job *next_of(const struct store_job *j)
+{
+    return (struct store_job *)j->job.next;
+}
+
+static int run_writes(struct writer *w, struct store_job *group, struct err *e)
+{
+    if (stmt_exec(&w->conn, "BEGIN IMMEDIATE", e) != 0) {
+        return -1;
+    }
+    for (struct store_job *j = group; j != NULL; j = next_of(j)) {
+        if (run_write(w, j, e) != 0) {
+            return -1;
+        }
+    }
+    return stmt_exec(&w->conn, "COMMIT", e);
+}
+
+static void fail_group(struct writer *w, struct store_job *group, const struct err *e)
+{
+    conn_rollback(&w->conn);
+    log_error(w->options.log, "store_commit_failed", e);
+    for (struct store_job *j = group; j != NULL; j = next_of(j)) {
+        if (j->rc == 0) {
+            j->rc = -1;
+            j->e = *e;
+        }
+    }
+}
+
+/* From its answer on a write belongs to its sender again. */
+static void answer(struct writer *w, struct store_job *group)
+{
+    while (group != NULL) {
+        struct store_job *j = group;
+        group = next_of(j);
+        j->job.next = NULL;
+        if (j->job.run != NULL) {
+            j->job.run(&j->job);
+        } else {
+            inbox_post(w->options.inbox, &j->job);
+        }
+    }
+}
+
+static void run_group(struct writer *w, struct store_job *group)
+{
+    struct err e;
+    struct audit_head audit_before = w->audit;
+    if (run_writes(w, group, &e) != 0) {
+        fail_group(w, group, &e);
+        w->audit = audit_before;
+        w->changes.n = 0;
+    } else if (w->changes.n > 0 && w->options.changed != NULL) {
+        w->options.changed(w->options.changed_ctx, w->changes.items, w->changes.n);
+    }
+    changes_reset(&w->changes);
+    answer(w, group);
+    checkpoint_after_commit(&w->checkpoint);
+}
+
+/* --- the queue -------------------------------------------------------------------------------- */
+
+static int enqueue(struct writer *w, struct store_job *j, struct err *e)
+{
+    pthread_mutex_lock(&w->lock);
+    bool full = w->closing || w->waiting >= w->options.queue_max;
+    if (!full) {
+        j->rc = 0;
+        j->job.next = NULL;
+        *w->tail = &j->job;
+        w->tail = &j->job.next;
+        w->waiting++;
+        pthread_cond_signal(&w->filled);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return full ? err_set(e, ERR_BUSY, "too many writes wait") : 0;
+}
+
+/* Takes at most group_max writes off the queue; under the lock. */
+static struct store_job *dequeue_group(struct writer *w)
+{
+    struct job *group = w->head, **end = &group;
+    size_t n = 0;
+    for (; *end != NULL && n < w->options.group_max; n++) {
+        end = &(*end)->next;
+    }
+    w->head = *end;
+    *end = NULL;
+    w->waiting -= n;
+    if (w->head == NULL) {
+        w->tail = &w->head;
+    }
+    return (struct store_job *)group;
+}
+
+/* Waits for writes; meanwhile brings the log back into the file. NULL: the store closes. */
+static struct store_job *wait_for_group(struct writer *w)
+{
+    pthread_mutex_lock(&w->lock);
+    while (w->head == NULL && !w->closing) {
+        if (!checkpoint_is_pending(&w->checkpoint)) {
+            pthread_cond_wait(&w->filled, &w->lock);
+            continue;
+        }
+        struct timespec idle_at = monotonic_in_ms(IDLE_MS);
+        if (pthread_cond_timedwait(&w->filled, &w->lock, &idle_at) == ETIMEDOUT &&
+            w->head == NULL) {
+            pthread_mutex_unlock(&w->lock);
+            checkpoint_when_idle(&w->checkpoint);
+            pthread_mutex_lock(&w->lock);
+        }
+    }
+    struct store_job *group = dequeue_group(w);
+    pthread_mutex_unlock(&w->lock);
+    return group;
+}
+
+static void *writer_main(void *arg)
+{
+    struct writer *w = arg;
+    struct store_job *group;
+    while ((group = wait_for_group(w)) != NULL) {
+        run_group(w, group);
+    }
+    return NULL;
+}
+
+/* --- what others call ------------------------------------------------------------------------- */
+
+struct waiter {
+    struct store_job job; /* first: found again from it */
+    struct writer *writer;
+    pthread_cond_t cond;
+    bool answered; /* guarded by writer.lock */
+};
+
+static void waiter_answer(struct job *job)
+{
+    struct waiter *waiter = (struct waiter *)job;
+    pthread_mutex_t *lock = &waiter->writer->lock;
+    pthread_mutex_lock(lock);
+    waiter->answered = true;
+    pthread_cond_signal(&waiter->cond);
+    pthread_mutex_unlock(lock); /* the waiter is gone from here on */
+}
+
+int store_write(struct store *s, store_fn fn, void *arg, struct err *e)
+{
+    struct writer *w = &s->writer;
+    assert(!pthread_equal(pthread_self(), w->thread));
+    struct waiter waiter = {
+        .job = {.job.run = waiter_answer, .fn = fn, .arg = arg},
+        .writer = w,
+        .cond = PTHREAD_COND_INITIALIZER,
+    };
+    if (enqueue(w, &waiter.job, e) != 0) {
+        return -1;
+    }
+    pthread_mutex_lock(&w->lock);
+    while (!waiter.answered) {
+        pthread_cond_wait(&waiter.cond, &w->lock);
+    }
+    pthread_mutex_unlock(&w->lock);
+    pthread_cond_destroy(&waiter.cond);
+    if (waiter.job.rc != 0) {
+        *e = waiter.job.e;
+    }
+    return waiter.job.rc;
+}
+
+int store_submit(struct store *s, struct store_job *j, struct err *e)
+{
+    assert(s->writer.options.inbox != NULL && j->job.done != NULL);
+    j->job.run = NULL; /* answered through the inbox */
+    return enqueue(&s->writer, j, e);
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+int writer_open(struct writer *w, const struct store_options *o, struct err *e)
+{
+    w->options = *o;
+    w->options.path = NULL; /* the caller's, and not needed again */
+    w->tail = &w->head;
+    if (conn_open(o->path, CONN_WRITE, &w->conn, e) != 0) {
+        return -1;
+    }
+    checkpoint_init(&w->checkpoint, &w->conn, o->log);
+    return 0;
+}
+
+int writer_start(struct writer *w, struct err *e)
+{
+    pthread_mutex_init(&w->lock, NULL);
+    monotonic_cond_init(&w->filled);
+    int rc = pthread_create(&w->thread, NULL, writer_main, w);
+    if (rc != 0) {
+        pthread_cond_destroy(&w->filled);
+        pthread_mutex_destroy(&w->lock);
+        return err_sys(e, ERR_INTERNAL, rc, "cannot start the writer thread");
+    }
+    w->started = true;
+    return 0;
+}
+
+void writer_stop(struct writer *w)
+{
+    if (!w->started) {
+        return;
+    }
+    pthread_mutex_lock(&w->lock);
+    w->closing = true;
+    pthread_cond_signal(&w->filled);
+    pthread_mutex_unlock(&w->lock);
+    pthread_join(w->thread, NULL);
+    pthread_cond_destroy(&w->filled);
+    pthread_mutex_destroy(&w->lock);
+    w->started = false;
+}
+
+void writer_close(struct writer *w)
+{
+    if (w->conn.db == NULL) {
+        return;
+    }
+    checkpoint_when_idle(&w->checkpoint);
+    conn_close(&w->conn);
+    free(w->changes.items);
+}

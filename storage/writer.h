@@ -1,0 +1,42 @@
+/*
+ * The writer: a queue, and a thread that runs whatever stands in it as one transaction.
+ *
+ * One group: BEGIN, each write under its savepoint, COMMIT; then the changes go to the hook, then
+ * every write is answered. Only what is durable is ever seen by anybody.
+ */
+#ifndef STORAGE_WRITER_H
+#define STORAGE_WRITER_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "checkpoint.h"
+#include "tx.h"
+
+struct writer {
+    struct store_options options;
+    pthread_t thread;
+    bool started;
+
+    pthread_mutex_t lock;
+    pthread_cond_t filled;
+    struct job *head, **tail; /* guarded by lock: the waiting writes */
+    size_t waiting;           /* guarded by lock */
+    bool closing;             /* guarded by lock */
+
+    /* of the writer thread while it runs, of who opens and closes the store otherwise */
+    struct conn conn;
+    struct checkpoint checkpoint;
+    struct change_list changes;
+    struct audit_head audit;
+};
+
+/* Opens the connection; the thread starts later, when the schema stands and audit is loaded. */
+int writer_open(struct writer *w, const struct store_options *o, struct err *e) MUST_CHECK;
+int writer_start(struct writer *w, struct err *e) MUST_CHECK;
+
+/* Lets the queue run empty and joins the thread. */
+void writer_stop(struct writer *w);
+void writer_close(struct writer *w);
+
+#endif
