@@ -74,10 +74,10 @@ static void test_refuses_all_characters_outside_the_alphabet(void **state)
 static void test_refuses_what_is_not_canonical(void **state)
 {
     static const char *const bad[] = {
-        "Zh",                                /* unused bits of one byte */
-        "Zm9",                               /* unused bits of two bytes */
-        "Zg==",                              /* padding */
-        "Zm8=",  "Zg=",   "Z",      "Zm9vY", /* a lone character */
+        "Zh",                                              /* unused bits of one byte */
+        "Zm9",                                             /* unused bits of two bytes */
+        "Zg==",                                            /* padding */
+        "Zm8=",  "Zg=",   "A",      "AAAAA", "Z", "Zm9vY", /* a lone character */
         "Zm9v ", " Zm9v", "Zm\n9v", "+/+/",
     };
     (void)state;

@@ -1,4 +1,6 @@
 /* Minting, the form of a token, and what a verifier holds it against. */
+#include <pthread.h>
+
 #include <openssl/err.h>
 
 #include "../support/token_fixture.h"
@@ -83,6 +85,16 @@ static void test_mint_says_when_there_is_no_room_or_no_key(void **state)
     keyset_free(empty);
 }
 
+static void test_a_set_told_its_own_public_key_still_signs(void **state)
+{
+    struct fixture *f = *state;
+    struct key_public pub;
+
+    keyset_get(f->ks, 0, &pub);
+    assert_int_equal(keyset_add_public(f->ks, &pub, &f->e), 0);
+    check_round_trip(f);
+}
+
 static void refuse_mint(struct fixture *f, const char *claim)
 {
     char want[32];
@@ -111,6 +123,7 @@ static void test_mint_refuses_bad_claims_by_name(void **state)
     REFUSE_MINT(f, "iss", strcpy(c->iss, "a\"b"));
     REFUSE_MINT(f, "iss", strcpy(c->iss, "a\\b"));
     REFUSE_MINT(f, "iss", strcpy(c->iss, "a\nb"));
+    REFUSE_MINT(f, "iss", strcpy(c->iss, "a\x7f"));
     REFUSE_MINT(f, "iss", strcpy(c->iss, "\xc3\xa9"));
     REFUSE_MINT(f, "iss", memset(c->iss, 'a', sizeof c->iss));
     REFUSE_MINT(f, "node", c->node[0] = '\0');
@@ -388,6 +401,40 @@ static void test_refusals_leave_no_openssl_error_behind(void **state)
     assert_int_equal(ERR_peek_error(), 0);
 }
 
+/* Counts in the thread: cmocka's asserts are for the main one. */
+static void *mint_and_verify(void *arg)
+{
+    const struct fixture *f = arg;
+    struct token_claims claims = f->claims, got;
+    struct buf out;
+    struct err e;
+    intptr_t good = 0;
+
+    buf_init(&out, TOKEN_MAX);
+    for (int i = 0; i < 100; i++) {
+        buf_reset(&out);
+        id_random(&claims.lease_id);
+        good += token_mint(f->ks, &claims, &out, &e) == 0 &&
+                token_verify(f->ks, out.data, out.len, &f->expect, &got) == TOKEN_OK &&
+                id_equal(&got.lease_id, &claims.lease_id);
+    }
+    buf_done(&out);
+    return (void *)good;
+}
+
+static void test_many_threads_share_one_key_set(void **state)
+{
+    pthread_t threads[4];
+    void *good;
+
+    for (size_t i = 0; i < COUNT(threads); i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, mint_and_verify, *state), 0);
+    for (size_t i = 0; i < COUNT(threads); i++) {
+        assert_int_equal(pthread_join(threads[i], &good), 0);
+        assert_int_equal((intptr_t)good, 100);
+    }
+}
+
 static void test_every_verdict_has_a_name(void **state)
 {
     (void)state;
@@ -406,6 +453,7 @@ int main(void)
         T(test_the_greatest_claims_fit_into_a_token),
         T(test_mint_appends),
         T(test_mint_says_when_there_is_no_room_or_no_key),
+        T(test_a_set_told_its_own_public_key_still_signs),
         T(test_mint_refuses_bad_claims_by_name),
         T(test_every_one_bit_flip_is_refused),
         T(test_every_truncation_and_every_appended_byte_is_refused),
@@ -420,6 +468,7 @@ int main(void)
         T(test_a_token_of_another_door_has_its_own_verdict),
         T(test_later_checks_do_not_speak_before_earlier_ones),
         T(test_refusals_leave_no_openssl_error_behind),
+        T(test_many_threads_share_one_key_set),
         T(test_every_verdict_has_a_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
