@@ -4,8 +4,10 @@
  * JWS compact serialisation (RFC 7515 §3.1), ES256 only, header exactly
  * {"alg":"ES256","typ":"lease+jwt","kid":"<RFC 7638 thumbprint>"}; canonical unpadded base64url
  * (RFC 7515 §2), exactly two dots, at most TOKEN_MAX bytes. Claims are checked by type and range,
- * unknown and duplicate members are refused. Verification is total and deterministic and allocates
- * nothing in proportion to its input. Signatures are the 64-byte r‖s of RFC 7518 §3.4.
+ * unknown and duplicate members are refused. Texts (iss, node) are printable ASCII without quote and
+ * backslash, so no value has a second spelling; a token with an escape in it is refused, and so are
+ * all-zero ids. Verification is total and deterministic and allocates nothing in proportion to its
+ * input. Signatures are the 64-byte r‖s of RFC 7518 §3.4.
  *
  * Any thread; a key set is constant while others use it (the gateway swaps it whole).
  */
