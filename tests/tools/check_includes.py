@@ -44,9 +44,8 @@ LIBRARIES = {
         "gateway/http_callback.c",
         "gateway/ws_callback.c",
         "gateway/conn.c",
-        "lease/door/server*",
-        "lease/door/ws_callback.c",
-        "gateway/cli/ws_client.c",
+        "lease/door/loop*",
+        "gateway/cli/door_client.c",
     ],
     "uv.h": ["gateway/server*"],
     "curl/*": ["base/http_client.c"],
@@ -55,7 +54,13 @@ LIBRARIES = {
     "uuid/*": ["base/id.c"],
     "sqlite3.h": ["storage/*"],
     "libpq-fe.h": ["storage/*"],
-    "openssl/*": ["lease/*", "storage/*", "gateway/auth*.c", "gateway/tls*.c"],
+    "openssl/*": [
+        "lease/*",
+        "storage/*",
+        "gateway/auth*.c",
+        "gateway/tls*.c",
+        "gateway/cli/door_client.c",
+    ],
     "jwt.h": ["gateway/auth_jwt.c"],
     "uthash.h": ["*.c", "*.h"],
     "utlist.h": ["*.c", "*.h"],
@@ -78,6 +83,8 @@ BACKENDS = [
     (re.compile(r"\bobjects_(?:disk|s3)_new\b"), "storage"),
 ]
 COMPOSER = "gateway/main.c"
+
+PATH = "tests/tools/check_includes.py"
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.MULTILINE)
 
@@ -132,7 +139,7 @@ def check_foreign(path, target):
                 return f"<{target}>: no third-party type in a public header"
             if any(fnmatch.fnmatchcase(path, place) for place in places):
                 return None
-            return f"<{target}> may be seen by {', '.join(places) or 'tests'} only"
+            return f"<{target}> does not belong here; {PATH} says where"
     return f"<{target}> is neither libc nor in the table of libraries"
 
 
