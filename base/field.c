@@ -275,6 +275,7 @@ int field_put_text(const struct field *f, void *obj, const char *pointer, const 
         return put_time(f, at, pointer, text, len, e);
     case FIELD_KIND_RAW:
         return put_raw_text(f, obj, pointer, text, len, arena, e);
+    case FIELD_KIND_CHARS:
     case FIELD_KIND_OBJECT:
     case FIELD_KIND_OBJPTR:
     case FIELD_KIND_LIST:
@@ -318,6 +319,7 @@ static size_t kind_size(enum field_kind kind)
         return sizeof(unsigned);
     case FIELD_KIND_LIST:
         return sizeof(struct list);
+    case FIELD_KIND_CHARS:
     case FIELD_KIND_OBJECT:
     case FIELD_KIND_END:
         break;

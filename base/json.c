@@ -243,6 +243,7 @@ static int decode_value(struct decode *d, const cJSON *item, const struct field 
         return decode_objptr(d, item, f, obj);
     case FIELD_KIND_LIST:
         return decode_list(d, item, f, obj);
+    case FIELD_KIND_CHARS: /* of answers only */
     case FIELD_KIND_END:
         break;
     }

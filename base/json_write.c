@@ -169,6 +169,8 @@ static bool is_zero(const struct field *f, const void *at)
     case FIELD_KIND_STR:
     case FIELD_KIND_RAW:
         return *(char *const *)at == NULL || **(char *const *)at == '\0';
+    case FIELD_KIND_CHARS:
+        return *(const char *)at == '\0';
     case FIELD_KIND_ID:
         return id_is_zero(at);
     case FIELD_KIND_INT:
@@ -208,6 +210,9 @@ static void add_value(struct buf *out, const struct field *f, const void *at)
     switch (f->kind) {
     case FIELD_KIND_STR:
         add_text(out, is_zero(f, at) ? "" : *(char *const *)at);
+        break;
+    case FIELD_KIND_CHARS:
+        add_text(out, at);
         break;
     case FIELD_KIND_ID:
         add_text(out, ID_STR((const struct id *)at));

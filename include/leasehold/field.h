@@ -11,6 +11,7 @@
  *
  * C types by kind:
  *   FIELD_KIND_STR      char *          UTF-8, NUL-terminated, `max` bytes (0: 4096), `min` bytes
+ *   FIELD_KIND_CHARS    char[N]         a string inside the struct; only encoded, never decoded
  *   FIELD_KIND_ID       struct id
  *   FIELD_KIND_INT      int64_t         min <= v <= max (both 0: 0..2^53)
  *   FIELD_KIND_REAL     double          min <= v <= max, both as integers (both 0: any finite)
@@ -44,6 +45,7 @@
 enum field_kind {
     FIELD_KIND_END,
     FIELD_KIND_STR,
+    FIELD_KIND_CHARS,
     FIELD_KIND_ID,
     FIELD_KIND_INT,
     FIELD_KIND_REAL,
@@ -58,13 +60,13 @@ enum field_kind {
 };
 
 enum field_flags {
-    FIELD_REQUIRED = 1,   /* in: must be present */
-    FIELD_PATH = 2,       /* in: comes from the path template, as text */
-    FIELD_QUERY = 4,      /* in: comes from the query string, as text */
-    FIELD_NULL_ZERO = 8,  /* out: a zero value (0, zero id, "", empty) is written as null */
-    FIELD_ANY_CASE = 16,  /* in: enum names in any case */
-    FIELD_EMPTY_OK = 32,  /* in: an empty set is allowed */
-    FIELD_SECRET = 64,    /* print-config masks it */
+    FIELD_REQUIRED = 1,  /* in: must be present */
+    FIELD_PATH = 2,      /* in: comes from the path template, as text */
+    FIELD_QUERY = 4,     /* in: comes from the query string, as text */
+    FIELD_NULL_ZERO = 8, /* out: a zero value (0, zero id, "", empty) is written as null */
+    FIELD_ANY_CASE = 16, /* in: enum names in any case */
+    FIELD_EMPTY_OK = 32, /* in: an empty set is allowed */
+    FIELD_SECRET = 64,   /* print-config masks it */
 };
 
 struct list {
@@ -89,23 +91,27 @@ struct field {
 };
 
 #define FIELD_OF(T, m, k, ...)                                                                     \
-    {.name = #m, .kind = (k), .offset = offsetof(T, m), __VA_ARGS__}
-#define FIELD_STR(T, m, ...)     FIELD_OF(T, m, FIELD_KIND_STR, __VA_ARGS__)
-#define FIELD_ID(T, m, ...)      FIELD_OF(T, m, FIELD_KIND_ID, __VA_ARGS__)
-#define FIELD_INT(T, m, ...)     FIELD_OF(T, m, FIELD_KIND_INT, __VA_ARGS__)
-#define FIELD_REAL(T, m, ...)    FIELD_OF(T, m, FIELD_KIND_REAL, __VA_ARGS__)
-#define FIELD_BOOL(T, m, ...)    FIELD_OF(T, m, FIELD_KIND_BOOL, __VA_ARGS__)
-#define FIELD_ENUM(T, m, ...)    FIELD_OF(T, m, FIELD_KIND_ENUM, __VA_ARGS__)
-#define FIELD_SET(T, m, ...)     FIELD_OF(T, m, FIELD_KIND_SET, __VA_ARGS__)
-#define FIELD_TIME(T, m, ...)    FIELD_OF(T, m, FIELD_KIND_TIME, __VA_ARGS__)
-#define FIELD_RAW(T, m, ...)     FIELD_OF(T, m, FIELD_KIND_RAW, __VA_ARGS__)
-#define FIELD_OBJECT(T, m, f)    FIELD_OF(T, m, FIELD_KIND_OBJECT, .fields = (f))
+    {                                                                                              \
+        .name = #m, .kind = (k), .offset = offsetof(T, m), __VA_ARGS__                             \
+    }
+#define FIELD_STR(T, m, ...)   FIELD_OF(T, m, FIELD_KIND_STR, __VA_ARGS__)
+#define FIELD_CHARS(T, m, ...) FIELD_OF(T, m, FIELD_KIND_CHARS, __VA_ARGS__)
+#define FIELD_ID(T, m, ...)    FIELD_OF(T, m, FIELD_KIND_ID, __VA_ARGS__)
+#define FIELD_INT(T, m, ...)   FIELD_OF(T, m, FIELD_KIND_INT, __VA_ARGS__)
+#define FIELD_REAL(T, m, ...)  FIELD_OF(T, m, FIELD_KIND_REAL, __VA_ARGS__)
+#define FIELD_BOOL(T, m, ...)  FIELD_OF(T, m, FIELD_KIND_BOOL, __VA_ARGS__)
+#define FIELD_ENUM(T, m, ...)  FIELD_OF(T, m, FIELD_KIND_ENUM, __VA_ARGS__)
+#define FIELD_SET(T, m, ...)   FIELD_OF(T, m, FIELD_KIND_SET, __VA_ARGS__)
+#define FIELD_TIME(T, m, ...)  FIELD_OF(T, m, FIELD_KIND_TIME, __VA_ARGS__)
+#define FIELD_RAW(T, m, ...)   FIELD_OF(T, m, FIELD_KIND_RAW, __VA_ARGS__)
+#define FIELD_OBJECT(T, m, f)  FIELD_OF(T, m, FIELD_KIND_OBJECT, .fields = (f))
 #define FIELD_OBJPTR(T, m, f, S, ...)                                                              \
     FIELD_OF(T, m, FIELD_KIND_OBJPTR, .fields = (f), .elem = sizeof(S), __VA_ARGS__)
 #define FIELD_OBJLIST(T, m, f, S, ...)                                                             \
     FIELD_OF(T, m, FIELD_KIND_LIST, .fields = (f), .elem = sizeof(S), __VA_ARGS__)
 #define FIELD_STRLIST(T, m, ...)                                                                   \
-    FIELD_OF(T, m, FIELD_KIND_LIST, .elem_kind = FIELD_KIND_STR, .elem = sizeof(char *), __VA_ARGS__)
+    FIELD_OF(T, m, FIELD_KIND_LIST, .elem_kind = FIELD_KIND_STR, .elem = sizeof(char *),           \
+             __VA_ARGS__)
 #define FIELD_IDLIST(T, m, ...)                                                                    \
     FIELD_OF(T, m, FIELD_KIND_LIST, .elem_kind = FIELD_KIND_ID, .elem = sizeof(struct id),         \
              __VA_ARGS__)

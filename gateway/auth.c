@@ -1,0 +1,179 @@
+#include "auth.h"
+
+#include <openssl/crypto.h>
+#include <openssl/rand.h>
+#include <openssl/sha.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uthash.h>
+
+#include "leasehold/token.h"
+
+#define PREFIX       "lhk_"
+#define SECRET_BYTES 32
+#define LOAD_CAP     (256u * 1024 * 1024)
+
+struct entry {
+    struct api_key key;
+    struct id *users; /* key.allowed_users.items, owned */
+    UT_hash_handle hh;
+};
+
+struct auth {
+    struct entry *entries;
+};
+
+struct auth *auth_new(void)
+{
+    return calloc(1, sizeof(struct auth));
+}
+
+static void entry_free(struct entry *en)
+{
+    free(en->users);
+    free(en);
+}
+
+void auth_free(struct auth *a)
+{
+    struct entry *en, *next;
+
+    if (!a)
+        return;
+    HASH_ITER (hh, a->entries, en, next) {
+        HASH_DEL(a->entries, en);
+        entry_free(en);
+    }
+    free(a);
+}
+
+static struct entry *entry_new(const struct api_key *key)
+{
+    struct entry *en = calloc(1, sizeof *en);
+
+    if (!en)
+        return NULL;
+    en->key = *key;
+    en->users = calloc(key->allowed_users.n + 1, sizeof *en->users);
+    if (!en->users) {
+        free(en);
+        return NULL;
+    }
+    if (key->allowed_users.n)
+        memcpy(en->users, key->allowed_users.items, key->allowed_users.n * sizeof *en->users);
+    en->key.allowed_users.items = en->users;
+    return en;
+}
+
+int auth_put(struct auth *a, const struct api_key *key, struct err *e)
+{
+    struct entry *en = entry_new(key), *old;
+
+    if (!en)
+        return err_set(e, ERR_INTERNAL, "no memory for an API key");
+    HASH_REPLACE(hh, a->entries, key.key_id, sizeof key->key_id, en, old);
+    if (old)
+        entry_free(old);
+    return 0;
+}
+
+static int load_each(void *ctx, const struct api_key *key, struct err *e)
+{
+    return auth_put(ctx, key, e);
+}
+
+struct load {
+    struct auth *auth;
+    struct arena *arena;
+};
+
+static int load_all(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct load *l = arg;
+
+    return store_api_key_each(tx, l->arena, load_each, l->auth, e);
+}
+
+int auth_load(struct auth *a, struct store *store, struct err *e)
+{
+    struct load l = {a, arena_new(LOAD_CAP)};
+    int rc;
+
+    if (!l.arena)
+        return err_set(e, ERR_INTERNAL, "no memory to load the API keys");
+    rc = store_read(store, load_all, &l, e);
+    arena_free(l.arena);
+    return rc;
+}
+
+/* --- check ----------------------------------------------------------------------------------- */
+
+static void secret_hash(const char *secret, uint8_t ret[static SHA256_DIGEST_LENGTH])
+{
+    SHA256((const uint8_t *)secret, strlen(secret), ret);
+}
+
+static const struct entry *find(const struct auth *a, const char *credential,
+                                const char **ret_secret)
+{
+    const size_t prefix = sizeof PREFIX - 1, head = prefix + ID_TEXT - 1;
+    struct entry *en;
+    struct id id;
+
+    if (strlen(credential) <= head + 1 || strncmp(credential, PREFIX, prefix) ||
+        credential[head] != '_' || !id_parse(credential + prefix, ID_TEXT - 1, &id))
+        return NULL;
+    *ret_secret = credential + head + 1;
+    HASH_FIND(hh, a->entries, &id, sizeof id, en);
+    return en;
+}
+
+static int fill(const struct entry *en, struct arena *arena, struct caller *ret, struct err *e)
+{
+    const struct api_key *k = &en->key;
+    struct id *users = arena_alloc(arena, (k->allowed_users.n + 1) * sizeof *users);
+
+    if (!users)
+        return err_set(e, ERR_INTERNAL, "no memory for the caller");
+    if (k->allowed_users.n)
+        memcpy(users, en->users, k->allowed_users.n * sizeof *users);
+    ret->key_id = k->key_id;
+    ret->role = k->role;
+    ret->limited = k->limited;
+    ret->users = users;
+    ret->users_n = k->allowed_users.n;
+    ret->default_user = k->default_user;
+    ret->expires_at = k->expires_at;
+    return 0;
+}
+
+int auth_check(const struct auth *a, const char *credential, int64_t now_ms, struct arena *arena,
+               struct caller *ret, struct err *e)
+{
+    const char *secret = "";
+    const struct entry *en = find(a, credential, &secret);
+    uint8_t hash[SHA256_DIGEST_LENGTH];
+
+    secret_hash(secret, hash);
+    if (!en || CRYPTO_memcmp(hash, en->key.secret_hash, sizeof hash) || en->key.revoked_at ||
+        (en->key.expires_at && en->key.expires_at <= now_ms))
+        return err_set(e, ERR_UNAUTHENTICATED, "the API key is missing or not valid");
+    return fill(en, arena, ret, e);
+}
+
+int auth_key_generate(struct api_key *key, char text[static API_KEY_TEXT], struct err *e)
+{
+    uint8_t raw[SECRET_BYTES];
+    char secret[SECRET_BYTES * 2];
+
+    if (RAND_bytes(raw, sizeof raw) != 1)
+        return err_set(e, ERR_INTERNAL, "no random bytes");
+    base64url_encode(raw, sizeof raw, secret);
+    id_random(&key->key_id);
+    secret_hash(secret, key->secret_hash);
+    snprintf(text, API_KEY_TEXT, PREFIX "%s_%s", ID_STR(&key->key_id), secret);
+    OPENSSL_cleanse(raw, sizeof raw);
+    OPENSSL_cleanse(secret, sizeof secret);
+    return 0;
+}

@@ -1,0 +1,146 @@
+/* One running operation: to its lane and back. */
+#include <string.h>
+
+#include "leasehold/json.h"
+#include "op.h"
+#include "services.h"
+
+/* Arguments, result and everything between them of one call. */
+#define CALL_ARENA_CAP (4u * 1024 * 1024)
+
+struct call *call_new(struct services *s)
+{
+    struct arena *arena = arena_new(CALL_ARENA_CAP);
+    struct call *c = arena ? arena_alloc(arena, sizeof *c) : NULL;
+
+    if (!c) {
+        arena_free(arena);
+        return NULL;
+    }
+    c->s = s;
+    c->arena = arena;
+    c->started_us = clock_boot_us(s->clock);
+    return c;
+}
+
+void call_free(struct call *c)
+{
+    if (c)
+        arena_free(c->arena);
+}
+
+static void log_call(const struct call *c)
+{
+    bool fault = c->rc && err_code_http(c->e.code) >= 500;
+
+    log_event(c->s->log, fault ? LOG_ERROR : LOG_INFO, "request",
+              LF_STR("op", c->op ? c->op->name : NULL), LF_INT("status", c->status),
+              LF_STR("request_id", c->request_id), LF_STR("address", c->caller.address),
+              LF_ID("key_id", &c->caller.key_id),
+              LF_STR("code", c->rc ? err_code_name(c->e.code) : NULL),
+              LF_STR("detail", c->rc ? c->e.msg : NULL), LF_INT("errno", c->rc ? c->e.sys : 0),
+              LF_INT("us", clock_boot_us(c->s->clock) - c->started_us));
+}
+
+void call_finish(struct call *c)
+{
+    if (c->rc)
+        c->status = err_code_http(c->e.code);
+    else if (!c->status)
+        c->status = c->op->status;
+    log_call(c);
+    c->reply(c);
+    call_free(c);
+}
+
+void call_fail(struct call *c, const struct err *e)
+{
+    c->rc = -1;
+    c->e = *e;
+    call_finish(c);
+}
+
+/* --- lanes ----------------------------------------------------------------------------------- */
+
+static void call_ran(struct call *c)
+{
+    if (c->rc || !c->op->after || c->op->after(c))
+        call_finish(c);
+}
+
+static int run_in_tx(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct call *c = arg;
+    int rc;
+
+    c->tx = tx;
+    rc = c->op->run(c, e);
+    c->tx = NULL;
+    return rc;
+}
+
+static void read_run(struct job *job)
+{
+    struct call *c = (struct call *)((char *)job - offsetof(struct call, job));
+
+    c->rc = store_read(c->s->store, run_in_tx, c, &c->e);
+}
+
+static void lane_run(struct job *job)
+{
+    struct call *c = (struct call *)((char *)job - offsetof(struct call, job));
+
+    c->rc = c->op->run(c, &c->e);
+}
+
+static void lane_done(struct job *job)
+{
+    call_ran((struct call *)((char *)job - offsetof(struct call, job)));
+}
+
+static void write_done(struct job *job)
+{
+    struct call *c = (struct call *)((char *)job - offsetof(struct call, store_job.job));
+
+    c->rc = c->store_job.rc;
+    c->e = c->store_job.e;
+    call_ran(c);
+}
+
+static int submit(struct call *c, struct err *e)
+{
+    struct services *s = c->s;
+    struct id key;
+
+    c->job.done = lane_done;
+    c->job.run = c->op->lane == ON_READ ? read_run : lane_run;
+    switch (c->op->lane) {
+    case ON_READ:
+        return lane_submit(s->read, &c->job, e);
+    case ON_FILE:
+        return lane_submit(s->file, &c->job, e);
+    case ON_RUNTIME:
+        c->op->key(c, &key);
+        return lane_submit_keyed(s->runtime, &key, &c->job, e);
+    case ON_WRITE:
+        c->store_job = (struct store_job){.job.done = write_done, .fn = run_in_tx, .arg = c};
+        return store_submit(s->store, &c->store_job, e);
+    case ON_LOOP:
+        break;
+    }
+    c->rc = c->op->run(c, &c->e);
+    call_ran(c);
+    return 0;
+}
+
+void call_start(struct call *c)
+{
+    struct err e;
+
+    if (c->op->out_size && !(c->result = call_alloc(c, c->op->out_size))) {
+        err_set(&e, ERR_INTERNAL, "no memory for the answer");
+        call_fail(c, &e);
+    } else if (submit(c, &e)) {
+        call_fail(c, &e);
+    }
+}

@@ -1,0 +1,133 @@
+#include "objects.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "op.h"
+
+const struct field chat_fields[] = {
+    FIELD_ID(struct chat, chat_id, .doc = "the chat"),
+    FIELD_ID(struct chat, user_id, .doc = "its owner"),
+    FIELD_ID(struct chat, workspace_id, .doc = "the workspace it stands in"),
+    FIELD_CHARS(struct chat, title, .doc = "for people"),
+    FIELD_RAW(struct chat, metadata, .doc = "the caller's own, an object of at most 16 KiB"),
+    FIELD_TIME(struct chat, created_at),
+    FIELD_TIME(struct chat, updated_at),
+    {0},
+};
+
+static const struct field isolation_fields[] = {
+    FIELD_STR(struct sandbox_isolation, network, .doc = "none, internal or bridge"),
+    FIELD_BOOL(struct sandbox_isolation, netns, .doc = "a network namespace of its own"),
+    FIELD_BOOL(struct sandbox_isolation, userns, .doc = "a user namespace of its own"),
+    FIELD_INT(struct sandbox_isolation, uid, .doc = "the agent's uid on the host"),
+    FIELD_BOOL(struct sandbox_isolation, seccomp, .doc = "a system call filter"),
+    {0},
+};
+
+/* The row of a member of the sandbox inside its view. */
+#define SANDBOX(kind_, member, ...)                                                                \
+    {                                                                                              \
+        .name = #member, .kind = (kind_), .offset = offsetof(struct sandbox_view, s.member),       \
+        __VA_ARGS__                                                                                \
+    }
+
+const struct field sandbox_fields[] = {
+    SANDBOX(FIELD_KIND_ID, session_id),
+    SANDBOX(FIELD_KIND_ID, chat_id),
+    SANDBOX(FIELD_KIND_ID, user_id),
+    SANDBOX(FIELD_KIND_CHARS, container_id, .flags = FIELD_NULL_ZERO),
+    SANDBOX(FIELD_KIND_CHARS, engine),
+    SANDBOX(FIELD_KIND_CHARS, node),
+    SANDBOX(FIELD_KIND_CHARS, profile),
+    SANDBOX(FIELD_KIND_INT, generation),
+    SANDBOX(FIELD_KIND_ENUM, status, .names = sandbox_status_names),
+    SANDBOX(FIELD_KIND_CHARS, reason, .flags = FIELD_NULL_ZERO),
+    SANDBOX(FIELD_KIND_TIME, created_at),
+    SANDBOX(FIELD_KIND_TIME, started_at, .flags = FIELD_NULL_ZERO),
+    SANDBOX(FIELD_KIND_TIME, last_activity_at, .flags = FIELD_NULL_ZERO),
+    SANDBOX(FIELD_KIND_TIME, expires_at, .flags = FIELD_NULL_ZERO),
+    FIELD_OBJECT(struct sandbox_view, isolation, isolation_fields),
+    {0},
+};
+
+void sandbox_view_fill(struct sandbox_view *v, const struct sandbox *s)
+{
+    v->s = *s;
+    v->isolation = (struct sandbox_isolation){.network = (char *)"none",
+                                              .netns = s->netns,
+                                              .userns = s->userns,
+                                              .seccomp = s->seccomp,
+                                              .uid = s->uid};
+}
+
+const struct field lease_fields[] = {
+    FIELD_ID(struct lease, lease_id),
+    FIELD_ID(struct lease, session_id),
+    FIELD_ID(struct lease, chat_id),
+    FIELD_ID(struct lease, user_id),
+    FIELD_SET(struct lease, scope, .names = lease_scope_names),
+    FIELD_ENUM(struct lease, use, .names = lease_use_names),
+    FIELD_INT(struct lease, max_connections),
+    FIELD_ENUM(struct lease, state, .names = lease_state_names),
+    FIELD_TIME(struct lease, issued_at),
+    FIELD_TIME(struct lease, expires_at),
+    FIELD_TIME(struct lease, max_expires_at),
+    FIELD_TIME(struct lease, revoked_at, .flags = FIELD_NULL_ZERO),
+    FIELD_CHARS(struct lease, revoked_reason, .flags = FIELD_NULL_ZERO),
+    FIELD_INT(struct lease, connections, .doc = "live ones"),
+    {0},
+};
+
+static const struct field endpoint_fields[] = {
+    FIELD_CHARS(struct grant_endpoint, url),
+    FIELD_STR(struct grant_endpoint, protocol),
+    FIELD_STR(struct grant_endpoint, ca_pem, .flags = FIELD_NULL_ZERO),
+    FIELD_STR(struct grant_endpoint, cert_sha256, .flags = FIELD_NULL_ZERO),
+    {0},
+};
+
+const struct field grant_fields[] = {
+    FIELD_OBJECT(struct grant, lease, lease_fields),
+    FIELD_STR(struct grant, token, .max = TOKEN_MAX),
+    FIELD_OBJECT(struct grant, endpoint, endpoint_fields),
+    FIELD_TIME(struct grant, renew_after),
+    {0},
+};
+
+const struct field api_key_fields[] = {
+    FIELD_ID(struct api_key, key_id),
+    FIELD_CHARS(struct api_key, name),
+    FIELD_ENUM(struct api_key, role, .names = role_names),
+    FIELD_IDLIST(struct api_key, allowed_users, .has = offsetof(struct api_key, limited)),
+    FIELD_ID(struct api_key, default_user, .flags = FIELD_NULL_ZERO),
+    FIELD_TIME(struct api_key, created_at),
+    FIELD_TIME(struct api_key, expires_at, .flags = FIELD_NULL_ZERO),
+    FIELD_TIME(struct api_key, last_used_at, .flags = FIELD_NULL_ZERO),
+    FIELD_TIME(struct api_key, revoked_at, .flags = FIELD_NULL_ZERO),
+    {0},
+};
+
+int grant_fill(struct call *c, const struct lease *l, const struct sandbox *s, struct grant *ret,
+               struct err *e)
+{
+    int64_t now_ms = clock_wall_ms(c->s->clock);
+    struct buf token;
+    int rc;
+
+    buf_init(&token, TOKEN_MAX);
+    rc = lease_mint(&c->s->policy, c->s->keys, l, now_ms, &token, e);
+    if (!rc) {
+        ret->lease = *l;
+        ret->renew_after = lease_renew_after(l, now_ms);
+        ret->token = arena_strndup(c->arena, token.data, token.len);
+        ret->endpoint.protocol = (char *)"leasehold.door.v1";
+        sandbox_host_url(c->s->cfg, s, ret->endpoint.url, sizeof ret->endpoint.url);
+        if (!ret->token)
+            rc = err_set(e, ERR_INTERNAL, "no memory for the token");
+    }
+    if (token.data)
+        explicit_bzero(token.data, token.len);
+    buf_done(&token);
+    return rc;
+}

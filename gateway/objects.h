@@ -1,0 +1,40 @@
+/* The objects of the API as answered: field tables over the structs of model.h and of grants. */
+#ifndef GATEWAY_OBJECTS_H
+#define GATEWAY_OBJECTS_H
+
+#include "leasehold/model.h"
+#include "services.h"
+
+extern const struct field chat_fields[];
+extern const struct field lease_fields[];
+extern const struct field api_key_fields[];
+
+/* A sandbox with its isolation as the API nests it. */
+struct sandbox_view {
+    struct sandbox s;
+    struct sandbox_isolation {
+        char *network;
+        bool netns, userns, seccomp;
+        int64_t uid;
+    } isolation;
+};
+extern const struct field sandbox_fields[]; /* over struct sandbox_view */
+void sandbox_view_fill(struct sandbox_view *v, const struct sandbox *s);
+
+struct grant {
+    struct lease lease;
+    char *token;
+    struct grant_endpoint {
+        char url[300];
+        char *protocol, *ca_pem, *cert_sha256;
+    } endpoint;
+    int64_t renew_after;
+};
+extern const struct field grant_fields[];
+
+/* Everything of a grant for a lease that was just written; token in the call's arena. */
+struct call;
+int grant_fill(struct call *c, const struct lease *l, const struct sandbox *s, struct grant *ret,
+               struct err *e) MUST_CHECK;
+
+#endif

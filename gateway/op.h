@@ -1,0 +1,96 @@
+/*
+ * The one table of operations. A row says all about a call: its name (the WebSocket op), its REST
+ * method and path, who may call it, where it runs, its arguments and its answer. Both faces,
+ * validation and OpenAPI come from the rows. Adding an operation: a row in ops.c, a pair of structs
+ * with their field tables and a function in an ops_*.c, tests.
+ *
+ * A call has one owner at a time: the loop (decode, authenticate, after, encode), then its lane
+ * (run), then the loop again.
+ */
+#ifndef GATEWAY_OP_H
+#define GATEWAY_OP_H
+
+#include "leasehold/arena.h"
+#include "leasehold/field.h"
+#include "leasehold/lanes.h"
+#include "leasehold/model.h"
+#include "leasehold/store.h"
+#include "server.h"
+
+struct services;
+struct call;
+
+enum op_lane {
+    ON_LOOP,    /* run must not block */
+    ON_READ,    /* inside a read snapshot: call->tx */
+    ON_WRITE,   /* inside a group commit: call->tx; answered after the commit */
+    ON_FILE,    /* may block on disk */
+    ON_RUNTIME, /* may block on engine and processes; one at a time per key() */
+};
+
+struct op {
+    const char *name;
+    enum http_method method;
+    const char *path; /* "/api/v1/leases/{lease_id}" */
+    enum role role;   /* the least one; ROLE_NONE: no key needed */
+    enum op_lane lane;
+    int status; /* of a success, unless run sets another */
+    const struct field *in, *out;
+    size_t in_size, out_size;
+    bool rest_alias;   /* another REST way to an op that has its row: no WebSocket name */
+    bool plain_detail; /* problem detail = code (older clients of /create read it) */
+    void (*key)(struct call *c, struct id *ret); /* ON_RUNTIME: what it is serialised by */
+    int (*run)(struct call *c, struct err *e);
+    /* On the loop after a successful run: what needs the broker. true: the answer is complete;
+     * false: call_finish comes later. */
+    bool (*after)(struct call *c);
+    const char *doc;
+};
+
+extern const struct op ops_table[]; /* ends with name NULL */
+
+struct call {
+    struct services *s;
+    const struct op *op; /* NULL until routed */
+    struct arena *arena; /* holds the call itself, args and result */
+    struct caller caller;
+    char request_id[65];
+    char traceparent[56];
+    uint64_t conn;
+    int64_t started_us;
+
+    void *args, *result;
+    struct store_tx *tx; /* during run, ON_READ and ON_WRITE */
+    int status;
+    const char *raw, *raw_type; /* instead of result: a body that is not from a field table */
+    int rc;
+    struct err e;
+    const char *extra; /* further header lines of the answer */
+
+    void (*reply)(struct call *c); /* of the face; takes nothing, the call is freed behind it */
+    struct job job;
+    struct store_job store_job;
+    void *state; /* of an op whose `after` waits */
+};
+
+/* A fresh call in an arena of its own; NULL without memory. Loop thread. */
+struct call *call_new(struct services *s);
+void call_free(struct call *c);
+
+/* Runs a decoded, authorised call on its lane; call_finish follows on the loop. */
+void call_start(struct call *c);
+
+/* Replies by c->rc, c->e, c->result and frees the call. Loop thread. */
+void call_finish(struct call *c);
+
+/* call_finish with an error. */
+void call_fail(struct call *c, const struct err *e);
+
+/* Allocates in the call's arena; NULL when the request's memory is used up (ERR_INTERNAL by the
+ * caller). */
+static inline void *call_alloc(struct call *c, size_t size)
+{
+    return arena_alloc(c->arena, size);
+}
+
+#endif

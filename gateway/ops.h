@@ -1,0 +1,151 @@
+/* The functions and tables behind the rows of ops.c, by subject. */
+#ifndef GATEWAY_OPS_H
+#define GATEWAY_OPS_H
+
+#include "objects.h"
+#include "op.h"
+
+/* --- ops_meta.c: health, readiness, keys of verification ------------------------------------- */
+
+struct health {
+    char *status, *name, *version, *env;
+};
+extern const struct field health_out[];
+int op_health(struct call *c, struct err *e);
+int op_healthz(struct call *c, struct err *e);
+int op_readyz(struct call *c, struct err *e);
+int op_jwks(struct call *c, struct err *e);
+
+/* --- ops_key.c ------------------------------------------------------------------------------- */
+
+struct key_create_args {
+    char *name;
+    int role;
+    bool has_allowed_users, has_default_user;
+    struct list allowed_users;
+    struct id default_user;
+    int64_t expires_at;
+};
+struct key_created {
+    struct api_key api_key;
+    char *key;
+};
+extern const struct field key_create_in[], key_create_out[];
+int op_key_create(struct call *c, struct err *e);
+bool op_key_created(struct call *c);
+
+/* --- ops_chat.c ------------------------------------------------------------------------------ */
+
+struct chat_create_args {
+    struct id user_id, chat_id;
+    bool has_chat_id;
+    char *title, *metadata;
+};
+struct chat_args {
+    struct id chat_id;
+};
+extern const struct field chat_create_in[], chat_in[];
+int op_chat_create(struct call *c, struct err *e);
+int op_chat_get(struct call *c, struct err *e);
+
+/* Makes the chat (and the user's workspace) or answers the one of the same owner; *ret_new tells.
+ * Blocks on disk and store: FILE and RUNTIME lanes. */
+int chat_ensure(struct call *c, const struct chat_create_args *a, struct chat *ret, bool *ret_new,
+                struct err *e) MUST_CHECK;
+
+/* The chat if the caller may see it (inside a read or a write). */
+int chat_visible(struct store_tx *tx, const struct caller *caller, const struct id *chat_id,
+                 struct arena *arena, struct chat *ret, struct err *e) MUST_CHECK;
+
+/* --- ops_sandbox.c --------------------------------------------------------------------------- */
+
+struct lease_args {
+    struct id user_id;
+    unsigned scope;
+    int64_t ttl_s, max_connections;
+    int use;
+};
+struct sandbox_open_args {
+    struct id chat_id;
+    char *profile;
+    int64_t idle_ttl_s;
+    bool wait, has_lease;
+    struct lease_args *lease;
+};
+struct sandbox_open_result {
+    struct sandbox_view sandbox;
+    struct grant *grant;
+};
+struct sandbox_args {
+    struct id session_id;
+};
+struct sandbox_stop_args {
+    struct id session_id;
+    char *reason;
+    int64_t grace_s;
+};
+extern const struct field sandbox_create_in[], sandbox_create_out[], sandbox_open_in[],
+    sandbox_open_out[], sandbox_in[], sandbox_stop_in[];
+int op_sandbox_create(struct call *c, struct err *e);
+int op_sandbox_open(struct call *c, struct err *e);
+int op_sandbox_get(struct call *c, struct err *e);
+int op_sandbox_stop(struct call *c, struct err *e);
+void op_sandbox_open_key(struct call *c, struct id *ret);
+void op_sandbox_create_key(struct call *c, struct id *ret);
+void op_sandbox_stop_key(struct call *c, struct id *ret);
+
+/* --- ops_lease.c ----------------------------------------------------------------------------- */
+
+struct lease_grant_args {
+    struct id session_id, chat_id, user_id;
+    bool has_session_id, has_chat_id;
+    unsigned scope;
+    int64_t ttl_s, max_connections;
+    int use;
+};
+struct lease_id_args {
+    struct id lease_id;
+};
+struct lease_renew_args {
+    struct id lease_id;
+    int64_t ttl_s;
+};
+struct lease_revoke_args { /* DELETE /leases/{lease_id} */
+    struct id lease_id;
+    char *reason;
+    bool has_wait_ms;
+    int64_t wait_ms;
+};
+struct revoke_selector {
+    bool has_lease_id, has_session_id;
+    struct id lease_id, session_id;
+};
+struct lease_revoke_by_args { /* POST /leases/revoke */
+    struct revoke_selector selector;
+    char *reason;
+    bool has_wait_ms;
+    int64_t wait_ms;
+};
+struct revoke_door {
+    struct id session_id;
+    bool acked;
+    int64_t cut, latency_us;
+};
+struct lease_revoked {
+    int64_t matched, revoked;
+    struct list doors;       /* struct revoke_door */
+    struct list unconfirmed; /* struct id */
+};
+extern const struct field lease_grant_in[], lease_id_in[], lease_renew_in[], lease_revoke_in[],
+    lease_revoke_by_in[], lease_revoked_out[];
+int op_lease_grant(struct call *c, struct err *e);
+int op_lease_get(struct call *c, struct err *e);
+bool op_lease_got(struct call *c);
+int op_lease_renew(struct call *c, struct err *e);
+int op_lease_revoke(struct call *c, struct err *e);
+int op_lease_revoke_by(struct call *c, struct err *e);
+bool op_lease_revoked(struct call *c);
+
+extern const char *const lease_use_offered[]; /* what can be asked for today */
+
+#endif

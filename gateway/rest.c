@@ -1,0 +1,268 @@
+#include "rest.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "leasehold/json.h"
+#include "op.h"
+#include "problem.h"
+#include "route.h"
+#include "trace.h"
+
+#define ANSWER_CAP (8u * 1024 * 1024)
+
+/* --- answer ---------------------------------------------------------------------------------- */
+
+static void extra_headers(const struct call *c, struct buf *out)
+{
+    if (c->extra)
+        buf_add_str(out, c->extra);
+    if (c->traceparent[0])
+        buf_printf(out, "traceparent: %s\r\n", c->traceparent);
+    if (c->rc && (c->status == 503 || c->status == 429))
+        buf_add_str(out, "Retry-After: 1\r\n");
+    if (c->rc && c->status == 401)
+        buf_add_str(out, "WWW-Authenticate: Bearer realm=\"leasehold\"\r\n");
+    buf_add_str(out, "Cache-Control: no-store\r\n"); /* answers may hold tokens */
+}
+
+static void body_write(const struct call *c, struct http_reply *reply)
+{
+    if (c->rc) {
+        reply->content_type = PROBLEM_TYPE;
+        problem_write(&c->e, c->request_id, c->op && c->op->plain_detail, &reply->body);
+    } else if (c->raw) {
+        reply->content_type = c->raw_type;
+        buf_add_str(&reply->body, c->raw);
+    } else if (c->op->out) {
+        reply->content_type = "application/json";
+        json_encode(c->op->out, c->result, &reply->body);
+    }
+}
+
+static void rest_reply(struct call *c)
+{
+    struct http_reply reply = {.status = c->status, .request_id = c->request_id};
+    struct buf extra;
+
+    buf_init(&extra, 4096);
+    buf_init(&reply.body, ANSWER_CAP);
+    extra_headers(c, &extra);
+    body_write(c, &reply);
+    if (!buf_ok(&reply.body)) {
+        struct err e;
+
+        err_set(&e, ERR_INTERNAL, "the answer is too long");
+        buf_reset(&reply.body);
+        reply.status = 500;
+        reply.content_type = PROBLEM_TYPE;
+        problem_write(&e, c->request_id, false, &reply.body);
+    }
+    reply.extra = extra.data;
+    server_reply(c->s->server, c->conn, &reply);
+    buf_done(&extra);
+}
+
+/* --- request --------------------------------------------------------------------------------- */
+
+static const char *credential_of(const struct http_request *r)
+{
+    const char *a = r->authorization;
+
+    if (!strncasecmp(a, "Bearer ", 7)) {
+        a += 7;
+        return a + strspn(a, " ");
+    }
+    return r->token_header;
+}
+
+static int authenticate(struct call *c, const struct http_request *r, struct err *e)
+{
+    if (c->op->role == ROLE_NONE)
+        return 0;
+    if (auth_check(c->s->auth, credential_of(r), clock_wall_ms(c->s->clock), c->arena, &c->caller,
+                   e))
+        return -1;
+    if (c->caller.role < c->op->role)
+        return err_set(e, ERR_FORBIDDEN, "%s needs the role %s", c->op->name,
+                       role_names[c->op->role]);
+    return 0;
+}
+
+static const struct field *field_find(const struct op *op, const char *name, size_t len,
+                                      unsigned flag)
+{
+    for (const struct field *f = op->in; f && f->name; f++)
+        if (f->flags & flag && strlen(f->name) == len && !memcmp(f->name, name, len))
+            return f;
+    return NULL;
+}
+
+static int decode_path(struct call *c, const struct route *route, struct err *e)
+{
+    for (size_t i = 0; i < route->params_n; i++) {
+        const struct route_param *p = &route->params[i];
+        const struct field *f = field_find(c->op, p->name, p->name_len, FIELD_PATH);
+        char *value;
+        size_t len;
+
+        if (percent_decode(p->value, p->value_len, false, c->arena, &value, &len, e) ||
+            field_set_text(f, c->args, value, len, c->arena, e))
+            return -1;
+    }
+    return 0;
+}
+
+static int query_parameter(struct call *c, const char *text, size_t len, unsigned long *seen,
+                           struct err *e)
+{
+    const char *eq = memchr(text, '=', len);
+    size_t name_n = eq ? (size_t)(eq - text) : len;
+    size_t value_n = eq ? len - name_n - 1 : 0;
+    char *name, *value;
+
+    if (percent_decode(text, name_n, true, c->arena, &name, &name_n, e) ||
+        percent_decode(eq ? eq + 1 : "", value_n, true, c->arena, &value, &value_n, e))
+        return -1;
+    const struct field *f = field_find(c->op, name, name_n, FIELD_QUERY);
+    if (!f)
+        return err_field(e, "", "unknown query parameter %.40s", name);
+    unsigned long bit = 1ul << ((f - c->op->in) % 64);
+    if (*seen & bit)
+        return err_field(e, "", "query parameter %s is given twice", f->name);
+    *seen |= bit;
+    return field_set_text(f, c->args, value, value_n, c->arena, e);
+}
+
+static int decode_query(struct call *c, const char *query, struct err *e)
+{
+    unsigned long seen = 0;
+
+    while (*query) {
+        size_t n = strcspn(query, "&");
+
+        if (n && query_parameter(c, query, n, &seen, e))
+            return -1;
+        query += n + (query[n] == '&');
+    }
+    for (const struct field *f = c->op->in; f->name; f++)
+        if (f->flags & FIELD_QUERY && f->flags & FIELD_REQUIRED &&
+            !(seen & 1ul << ((f - c->op->in) % 64)))
+            return err_field(e, "", "query parameter %s is missing", f->name);
+    return 0;
+}
+
+/* None given is taken as JSON; parameters (charset) are ignored, JSON is UTF-8. */
+static int check_content_type(const struct http_request *r, struct err *e)
+{
+    size_t n = strcspn(r->content_type, "; \t");
+
+    if (!r->body_len || !n ||
+        (n == strlen("application/json") && !strncasecmp(r->content_type, "application/json", n)))
+        return 0;
+    return err_set(e, ERR_UNSUPPORTED_MEDIA_TYPE, "the body must be application/json");
+}
+
+static bool takes_body(const struct op *op)
+{
+    return op->method == HTTP_POST || op->method == HTTP_PUT || op->method == HTTP_PATCH;
+}
+
+static int decode(struct call *c, const struct http_request *r, const struct route *route,
+                  struct err *e)
+{
+    if (r->idempotency_key[0])
+        return err_field(e, "", "Idempotency-Key is not supported yet");
+    if (r->body_len && !takes_body(c->op))
+        return err_field(e, "", "%s takes no body", http_method_name(c->op->method));
+    if (check_content_type(r, e))
+        return -1;
+    if (!c->op->in)
+        return *r->query ? err_field(e, "", "there are no query parameters here") : 0;
+    c->args = call_alloc(c, c->op->in_size);
+    if (!c->args)
+        return err_set(e, ERR_INTERNAL, "no memory for the request");
+    if (field_set_defaults(c->op->in, c->args, c->arena, e) ||
+        json_decode(r->body_len ? r->body : "", r->body_len, c->op->in, c->args, c->arena, e))
+        return -1;
+    return decode_path(c, route, e) || decode_query(c, r->query, e) ? -1 : 0;
+}
+
+static int begin(struct call *c, const struct http_request *r, struct route *route, struct err *e)
+{
+    if (route_find(ops_table, r->method, r->path, route, e)) {
+        if (e->code == ERR_METHOD_NOT_ALLOWED) {
+            char line[80];
+
+            snprintf(line, sizeof line, "Allow: %s\r\n", route->allow);
+            c->extra = arena_strndup(c->arena, line, strlen(line));
+        }
+        return -1;
+    }
+    c->op = route->op;
+    if (authenticate(c, r, e) || decode(c, r, route, e))
+        return -1;
+    if (c->s->draining)
+        return err_set(e, ERR_BUSY, "the gateway is stopping");
+    return 0;
+}
+
+static struct call *call_of(struct services *s, const struct http_request *r)
+{
+    struct call *c = call_new(s);
+
+    if (!c)
+        return NULL;
+    c->conn = r->conn;
+    c->reply = rest_reply;
+    request_id_choose(r->request_id ? r->request_id : "", c->request_id);
+    if (r->traceparent)
+        (void)traceparent_continue(r->traceparent, c->traceparent);
+    c->caller.request_id = c->request_id;
+    c->caller.address = arena_strndup(c->arena, r->peer, strlen(r->peer));
+    return c;
+}
+
+/* Without memory for a call there is none for a body either: an empty 503. */
+static void refuse_bare(struct services *s, struct http_request *r)
+{
+    struct http_reply reply = {.status = 503, .close = true};
+
+    buf_init(&reply.body, 1);
+    server_reply(s->server, r->conn, &reply);
+    http_request_free(r);
+}
+
+void rest_request(void *ctx, struct http_request *r)
+{
+    struct services *s = ctx;
+    struct call *c = call_of(s, r);
+    struct route route;
+    struct err e;
+    int rc;
+
+    if (!c) {
+        refuse_bare(s, r);
+        return;
+    }
+    rc = begin(c, r, &route, &e);
+    http_request_free(r);
+    if (rc)
+        call_fail(c, &e);
+    else
+        call_start(c);
+}
+
+void rest_refused(void *ctx, struct http_request *r, const struct err *e)
+{
+    struct services *s = ctx;
+    struct call *c = call_of(s, r);
+
+    if (!c) {
+        refuse_bare(s, r);
+        return;
+    }
+    http_request_free(r);
+    call_fail(c, e);
+}

@@ -1,0 +1,104 @@
+#include "route.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "leasehold/json.h"
+
+const char *http_method_name(enum http_method m)
+{
+    static const char *const names[] = {"GET",   "HEAD",   "POST",    "PUT",
+                                        "PATCH", "DELETE", "OPTIONS", "OTHER"};
+    return names[m];
+}
+
+static size_t segment_len(const char *s)
+{
+    return strcspn(s, "/");
+}
+
+/* Matches one path against one template; fills the parameters. */
+static bool match(const char *template, const char *path, struct route *r)
+{
+    r->params_n = 0;
+    for (;;) {
+        if (*template != '/' || *path != '/')
+            return !*template && !*path;
+        template ++;
+        path++;
+        size_t t = segment_len(template), p = segment_len(path);
+        if (*template == '{') {
+            if (!p || r->params_n == ROUTE_PARAMS_MAX)
+                return false;
+            r->params[r->params_n++] = (struct route_param){template + 1, t - 2, path, p};
+        } else if (t != p || memcmp(template, path, t)) {
+            return false;
+        }
+        template += t;
+        path += p;
+    }
+}
+
+int route_find(const struct op *table, enum http_method method, const char *path, struct route *ret,
+               struct err *e)
+{
+    struct route r = {0};
+    size_t allow_len = 0;
+
+    for (const struct op *op = table; op->name; op++) {
+        if (!op->path || !match(op->path, path, &r))
+            continue;
+        if (op->method == method) {
+            r.op = op;
+            *ret = r;
+            return 0;
+        }
+        if (allow_len < sizeof r.allow)
+            allow_len += (size_t)snprintf(r.allow + allow_len, sizeof r.allow - allow_len, "%s%s",
+                                          allow_len ? ", " : "", http_method_name(op->method));
+    }
+    if (!allow_len)
+        return err_set(e, ERR_NOT_FOUND, "there is no such path");
+    memcpy(ret->allow, r.allow, sizeof ret->allow);
+    return err_set(e, ERR_METHOD_NOT_ALLOWED, "the path takes %s", r.allow);
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c = (char)(c | 0x20);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+int percent_decode(const char *s, size_t len, bool form, struct arena *arena, char **ret,
+                   size_t *ret_len, struct err *e)
+{
+    char *out = arena_alloc(arena, len + 1);
+    size_t n = 0;
+
+    if (!out)
+        return err_set(e, ERR_INTERNAL, "no memory for the request");
+    for (size_t i = 0; i < len; i++) {
+        char c = s[i];
+        if (c == '%') {
+            int hi = len - i > 2 ? hex_digit(s[i + 1]) : -1;
+            int lo = len - i > 2 ? hex_digit(s[i + 2]) : -1;
+            if (hi < 0 || lo < 0)
+                return err_set(e, ERR_MALFORMED_REQUEST, "a percent escape is broken");
+            c = (char)(hi << 4 | lo);
+            i += 2;
+        } else if (form && c == '+') {
+            c = ' ';
+        }
+        if (!c)
+            return err_set(e, ERR_MALFORMED_REQUEST, "a NUL byte is not allowed");
+        out[n++] = c;
+    }
+    if (!utf8_valid(out, n))
+        return err_set(e, ERR_MALFORMED_REQUEST, "the path or query is not UTF-8");
+    out[n] = '\0';
+    *ret = out;
+    *ret_len = n;
+    return 0;
+}

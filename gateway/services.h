@@ -1,0 +1,38 @@
+/*
+ * What the gateway is made of, passed to everything that needs a part of it. Made by main.c,
+ * constant after start; each member says who may touch it.
+ */
+#ifndef GATEWAY_SERVICES_H
+#define GATEWAY_SERVICES_H
+
+#include "auth.h"
+#include "leasehold/broker.h"
+#include "leasehold/clock.h"
+#include "leasehold/config.h"
+#include "leasehold/lanes.h"
+#include "leasehold/lease_rules.h"
+#include "leasehold/log.h"
+#include "leasehold/sandbox_host.h"
+#include "leasehold/store.h"
+#include "server.h"
+
+struct sessions;
+
+struct services {
+    const struct config *cfg;           /* any thread */
+    struct log *log;                    /* any thread */
+    const struct clock *clock;          /* any thread */
+    struct store *store;                /* any thread, see store.h */
+    const struct keyset *keys;          /* any thread, constant */
+    struct lease_policy policy;         /* any thread, constant */
+    struct lane *read, *file, *runtime; /* any thread */
+    struct server *server;              /* loop */
+    struct auth *auth;                  /* loop */
+    struct broker *broker;              /* loop */
+    struct sandbox_host host;           /* RUNTIME lane */
+    struct sessions *sessions;          /* see sessions.h */
+    struct server_timer *broker_timer, *cleanup_timer;
+    bool draining; /* loop: SIGTERM came */
+};
+
+#endif
