@@ -37,5 +37,5 @@ fi
 
 echo "deps: installing ${missing[*]}"
 apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
-"${apt[@]}" update </dev/null
+"${apt[@]}" update </dev/null || echo "deps: apt-get update failed; going on with the lists at hand" >&2
 "${apt[@]}" install -y --no-install-recommends "${missing[@]}" </dev/null
