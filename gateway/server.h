@@ -1,11 +1,18 @@
 /*
- * The gateway's server: libwebsockets on an own libuv loop, in thin layers.
+ * The gateway's server: sockets and TLS by libwebsockets on an own libuv loop, in thin layers.
  *
- *   server.c        context, vhosts (TCP and unix socket), loop, signals, inbox wake-up
- *   http_callback.c one HTTP request: headers, body up to the cap, the three guards, the reply
- *   ws_callback.c   one WebSocket: bounded message assembler, bounded outbound queue
- *   conn.c          the connection table: everything above names a connection by its number,
- *                   never by a struct lws *
+ *   server.c        context, virtual hosts (TCP and unix socket), loop, signals, inbox wake-up
+ *   server_listen.c the listening sockets; rests when descriptors run out
+ *   server_timer.c  timers and descriptors on the loop
+ *   conn.c          the connection table, outbound queues, deadlines: everything above names a
+ *                   connection by its number, never by a struct lws *
+ *   http_callback.c one HTTP request: head, body up to the cap, the answer
+ *   http_headers.c  request line and header fields, read strictly
+ *   ws_callback.c   one WebSocket: upgrade, bounded message assembler, bounded outbound queue
+ *   ws_frame.c      frames
+ *
+ * libwebsockets carries bytes (its raw role); what they mean is read here, because its own parser
+ * cannot keep the API's promises (docs/adr/0004-own-http-parser.md).
  *
  * Nothing of libwebsockets or libuv is visible here. All functions are for the loop thread, unless
  * said otherwise. A number is never used again, so a reply to a connection that has gone is a
@@ -34,8 +41,9 @@ enum http_method {
     HTTP_OTHER
 };
 
-/* A complete request. The handler takes it and frees it with http_request_free. Strings are
- * NUL-terminated, checked to hold no NUL themselves; an absent header is "". */
+/* A complete request, made by the server only. The handler takes it and frees it with
+ * http_request_free. Strings are NUL-terminated, checked to hold no NUL themselves; an absent header
+ * is "". Path and query hold visible ASCII and whole escapes, none of a NUL. */
 struct http_request {
     uint64_t conn;
     enum http_method method;
@@ -74,7 +82,8 @@ struct server_handler {
     void (*http)(void *ctx, struct http_request *request); /* takes */
     void (*http_refused)(void *ctx, struct http_request *request, const struct err *e); /* takes */
 
-    /* WebSockets by subprotocol. open: may refuse with -1 before the upgrade (403). */
+    /* WebSockets by subprotocol. open: may refuse with -1 before the upgrade (403). Each one that
+     * was opened is closed exactly once, at the latest by server_free. */
     int (*ws_open)(void *ctx, uint64_t conn, const char *protocol, const struct http_request *r);
     void (*ws_message)(void *ctx, uint64_t conn, const char *data, size_t len); /* borrowed */
     void (*ws_closed)(void *ctx, uint64_t conn);
@@ -86,6 +95,8 @@ struct server;
  * gateway's uid and door.gid; removed first). TLS when http.tls.cert_file is set. */
 int server_new(const struct config *cfg, struct log *log, const struct server_handler *handler,
                struct server **ret, struct err *e) MUST_CHECK;
+
+/* After every timer and watch was freed, with an empty inbox. Requests not answered are forgotten. */
 void server_free(struct server *s);
 
 int server_port(const struct server *s);

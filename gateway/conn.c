@@ -1,0 +1,334 @@
+#include "conn.h"
+
+#include <libwebsockets.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "leasehold/clock.h"
+#include "server_state.h"
+
+#define PIECE_MAX (64u * 1024)  /* of one write */
+#define TURN_MAX  (256u * 1024) /* written on one connection before others have their turn */
+#define JOBS_TURN 256           /* of the inbox */
+
+#define CONN_PROTOCOL "leasehold"
+
+static int64_t now_us(void)
+{
+    return clock_boot_us(&clock_system);
+}
+
+struct conn *conn_new(struct server *s, bool local, bool tls, const char *peer)
+{
+    struct conn *c = calloc(1, sizeof *c);
+    if (c == NULL) {
+        return NULL;
+    }
+    c->id = ++s->last_conn;
+    c->server = s;
+    c->local = local;
+    c->tls = tls;
+    c->state = CONN_HEAD;
+    c->reading = true;
+    (void)snprintf(c->peer, sizeof c->peer, "%s", peer);
+    buf_init(&c->http.head, HTTP_HEAD_MAX);
+    buf_init(&c->http.stash, CONN_STASH_MAX * 2);
+    conn_deadline(c, CONN_FIRST_MS);
+    HASH_ADD(hh, s->conns, id, sizeof c->id, c);
+    return c;
+}
+
+void conn_free(struct conn *c)
+{
+    HASH_DEL(c->server->conns, c);
+    c->dead = true;
+    conn_drop_queue(c);
+    http_forget(c);
+    ws_forget(c);
+    free(c);
+}
+
+struct conn *conn_find(struct server *s, uint64_t id)
+{
+    struct conn *c;
+    HASH_FIND(hh, s->conns, &id, sizeof id, c);
+    return c == NULL || c->dead ? NULL : c;
+}
+
+void conn_deadline(struct conn *c, int64_t ms)
+{
+    c->deadline_us = ms == 0 ? 0 : now_us() + ms * 1000;
+}
+
+/* --- output ---------------------------------------------------------------------------------- */
+
+void conn_send(struct conn *c, struct buf *b)
+{
+    struct chunk *chunk = buf_ok(b) && !c->dead ? calloc(1, sizeof *chunk) : NULL;
+    if (chunk == NULL) {
+        buf_done(b);
+        conn_kill(c);
+        return;
+    }
+    chunk->buf = *b;
+    if (c->out == NULL) {
+        c->out = chunk;
+        c->write_deadline_us = now_us() + CONN_UNREAD_MS * 1000;
+    } else {
+        c->out_last->next = chunk;
+    }
+    c->out_last = chunk;
+    c->out_bytes += chunk->buf.len;
+    lws_callback_on_writable(c->wsi);
+}
+
+static void chunk_drop(struct conn *c)
+{
+    struct chunk *chunk = c->out;
+    c->out = chunk->next;
+    c->out_bytes -= chunk->buf.len - chunk->sent;
+    buf_done(&chunk->buf);
+    free(chunk);
+}
+
+void conn_drop_queue(struct conn *c)
+{
+    while (c->out != NULL) {
+        chunk_drop(c);
+    }
+}
+
+void conn_drop_waiting(struct conn *c)
+{
+    struct chunk *first = c->out;
+    while (first != NULL && first->next != NULL) {
+        struct chunk *chunk = first->next;
+        first->next = chunk->next;
+        c->out_bytes -= chunk->buf.len;
+        buf_done(&chunk->buf);
+        free(chunk);
+    }
+    c->out_last = first;
+}
+
+/* libwebsockets keeps what the socket did not take, and neither reads nor looks away until that is
+ * gone: with input waiting it would spin. So nothing more is written, and nothing read. */
+static int write_queue(struct conn *c)
+{
+    size_t written = 0;
+    while (c->out != NULL && written < TURN_MAX && !lws_partial_buffered(c->wsi)) {
+        struct chunk *chunk = c->out;
+        size_t len = chunk->buf.len - chunk->sent;
+        len = len < PIECE_MAX ? len : PIECE_MAX;
+        unsigned char *data = (unsigned char *)chunk->buf.data + chunk->sent;
+        if (len > 0 && lws_write(c->wsi, data, len, LWS_WRITE_RAW) < 0) {
+            return -1;
+        }
+        chunk->sent += len;
+        c->out_bytes -= len;
+        written += len;
+        if (chunk->sent == chunk->buf.len) {
+            chunk_drop(c);
+        }
+    }
+    return 0;
+}
+
+static void on_writeable(struct conn *c)
+{
+    if (write_queue(c) != 0) {
+        c->dead = true;
+        return;
+    }
+    c->write_deadline_us = now_us() + CONN_UNREAD_MS * 1000;
+    if (c->out != NULL || lws_partial_buffered(c->wsi)) {
+        lws_callback_on_writable(c->wsi);
+    } else {
+        c->write_deadline_us = 0;
+        if (c->state == CONN_WS_CLOSING) {
+            ws_written(c);
+        } else {
+            http_written(c);
+        }
+    }
+    conn_flow(c);
+}
+
+/* --- input ----------------------------------------------------------------------------------- */
+
+void conn_feed(struct conn *c, const char *data, size_t len)
+{
+    while (len > 0 && !c->dead) {
+        bool ws = c->state == CONN_WS || c->state == CONN_WS_CLOSING;
+        size_t used = ws ? ws_feed(c, data, len) : http_feed(c, data, len);
+        data += used;
+        len -= used;
+    }
+}
+
+static void on_bytes(struct conn *c, const char *data, size_t len)
+{
+    lws_set_timeout(c->wsi, NO_PENDING_TIMEOUT, 0); /* the one of the TLS handshake */
+    conn_feed(c, data, len);
+    conn_flow(c);
+}
+
+void conn_flow(struct conn *c)
+{
+    if (c->dead || c->wsi == NULL) {
+        return;
+    }
+    bool want = !lws_partial_buffered(c->wsi) && c->http.stash.len < CONN_STASH_MAX;
+    if (want != c->reading) {
+        c->reading = want;
+        lws_rx_flow_control(c->wsi, want);
+    }
+}
+
+/* --- the end --------------------------------------------------------------------------------- */
+
+void conn_linger(struct conn *c)
+{
+    c->state = CONN_LINGER;
+    conn_deadline(c, CONN_LINGER_MS);
+    if (!c->tls) {
+        /* Closing with unread input would reset the connection, and the peer might lose what we
+         * have sent. Under TLS the end of the stream is told when the socket is closed. */
+        (void)shutdown(lws_get_socket_fd(c->wsi), SHUT_WR);
+    }
+}
+
+void conn_kill(struct conn *c)
+{
+    if (c->dead) {
+        return;
+    }
+    c->dead = true;
+    if (!c->in_call && c->wsi != NULL) {
+        lws_set_timeout(c->wsi, PENDING_TIMEOUT_USER_OK, LWS_TO_KILL_ASYNC);
+        lws_cancel_service(c->server->lws);
+    }
+}
+
+void conn_sweep(struct server *s)
+{
+    int64_t now = now_us();
+    struct conn *c, *next;
+    HASH_ITER (hh, s->conns, c, next) {
+        bool late = c->deadline_us != 0 && c->deadline_us < now;
+        bool unread = c->write_deadline_us != 0 && c->write_deadline_us < now;
+        if (late || unread) {
+            conn_kill(c);
+        }
+    }
+}
+
+void conn_close_idle(struct server *s)
+{
+    struct conn *c, *next;
+    HASH_ITER (hh, s->conns, c, next) {
+        if (c->state == CONN_HEAD && c->http.head.len == 0) {
+            conn_kill(c);
+        }
+    }
+}
+
+/* --- libwebsockets --------------------------------------------------------------------------- */
+
+void conn_adopt(struct server *s, const struct listener *l, int fd, const char *peer)
+{
+    struct conn *c = conn_new(s, l->local, l->tls, peer);
+    if (c == NULL) {
+        (void)close(fd);
+        return;
+    }
+    lws_adopt_desc_t desc = {
+        .vh = l->vhost,
+        .type = (lws_adoption_type)(LWS_ADOPT_SOCKET | LWS_ADOPT_ALLOW_SSL),
+        .fd.sockfd = fd,
+        .vh_prot_name = CONN_PROTOCOL,
+        .opaque = c,
+    };
+    c->adopting = true;
+    c->wsi = lws_adopt_descriptor_vhost_via_info(&desc); /* takes fd, also when it fails */
+    c->adopting = false;
+    if (c->wsi == NULL) {
+        conn_free(c);
+    }
+}
+
+static void on_closed(struct conn *c)
+{
+    c->wsi = NULL;
+    c->dead = true;
+    if (!c->adopting) {
+        conn_free(c);
+    }
+}
+
+static void on_wake(struct lws *wsi)
+{
+    struct server *s = lws_context_user(lws_get_context(wsi));
+    if (s->inbox != NULL && inbox_drain(s->inbox, JOBS_TURN) > 0) {
+        lws_cancel_service(s->lws);
+    }
+}
+
+static int conn_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
+                         size_t len)
+{
+    (void)user;
+    struct conn *c;
+    switch (reason) {
+    case LWS_CALLBACK_RAW_RX:
+    case LWS_CALLBACK_RAW_WRITEABLE:
+        c = lws_get_opaque_user_data(wsi);
+        if (!c->dead) {
+            c->in_call = true;
+            if (reason == LWS_CALLBACK_RAW_RX) {
+                on_bytes(c, in, len);
+            } else {
+                on_writeable(c);
+            }
+            c->in_call = false;
+        }
+        return c->dead ? -1 : 0;
+    case LWS_CALLBACK_RAW_CLOSE:
+        c = lws_get_opaque_user_data(wsi);
+        if (c != NULL) {
+            on_closed(c);
+        }
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+static int wake_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
+                         size_t len)
+{
+    (void)user;
+    (void)in;
+    (void)len;
+    if (reason == LWS_CALLBACK_EVENT_WAIT_CANCELLED) {
+        on_wake(wsi);
+    }
+    return 0;
+}
+
+const struct lws_protocols *conn_protocols(bool local)
+{
+    /* The second one stands on one virtual host only: waking calls it once a virtual host. */
+    static const struct lws_protocols of_tcp[] = {
+        {.name = CONN_PROTOCOL, .callback = conn_callback},
+        {.name = "leasehold-wake", .callback = wake_callback},
+        {0},
+    };
+    static const struct lws_protocols of_local[] = {
+        {.name = CONN_PROTOCOL, .callback = conn_callback},
+        {0},
+    };
+    return local ? of_local : of_tcp;
+}

@@ -1,0 +1,136 @@
+/*
+ * A connection: a socket of libwebsockets in its raw role (bytes in, bytes out, TLS done), its
+ * outbound queue and its deadlines. What the bytes mean is http_callback.c's and ws_callback.c's.
+ *
+ * A conn lives until libwebsockets says that the socket is closed. It is never freed while one of
+ * its own bytes is being looked at: conn_kill only marks it and has it closed from the loop.
+ */
+#ifndef GATEWAY_CONN_H
+#define GATEWAY_CONN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uthash.h>
+
+#include "http_headers.h"
+#include "server.h"
+#include "ws_frame.h"
+
+struct lws;
+
+#define CONN_FIRST_MS    30000 /* a new connection's first byte; TLS handshake */
+#define CONN_IDLE_MS     60000 /* between requests */
+#define CONN_HEAD_MS     30000 /* first byte of a head to its last */
+#define CONN_BODY_MS     30000 /* a whole body, and one second more for each … */
+#define CONN_BODY_RATE   65536 /* … so many bytes of it */
+#define CONN_UNREAD_MS   30000 /* output that makes no progress */
+#define CONN_LINGER_MS   2000  /* what the peer still sends after our last byte is thrown away */
+#define CONN_WS_CLOSE_MS 2000  /* our Close frame to the peer's */
+#define CONN_STASH_MAX   (64 * 1024) /* of the next request, while one is answered */
+
+enum conn_state {
+    CONN_HEAD, /* waits for, or is in, the head of a request */
+    CONN_BODY,
+    CONN_PENDING, /* the request is with the handler */
+    CONN_SENDING, /* the answer is being written */
+    CONN_LINGER,  /* everything is written; reads and drops until the peer closes */
+    CONN_WS,
+    CONN_WS_CLOSING, /* a Close frame of ours is queued or sent */
+};
+
+/* What is to be written, in order. */
+struct chunk {
+    struct chunk *next;
+    struct buf buf;
+    size_t sent;
+};
+
+struct http_state {
+    struct buf head;  /* raw bytes of the head so far */
+    struct buf stash; /* bytes of the next request */
+    struct buf body;
+    size_t body_len;              /* as declared */
+    struct http_request *request; /* between its head and its delivery */
+    bool close;                   /* after the answer */
+    bool no_body;                 /* HEAD: the answer's body is not sent */
+    bool discard;                 /* refused: what still comes is dropped */
+};
+
+struct ws_protocol;
+struct ws_state {
+    const struct ws_protocol *protocol;
+    uint8_t header[WS_HEADER_IN_MAX];
+    size_t header_len;
+    bool in_frame;
+    struct ws_frame frame; /* whose payload is arriving */
+    uint64_t arrived;
+    struct buf message; /* all fragments so far */
+    bool in_message;
+    bool finished; /* nothing of what the peer still sends matters */
+    char control[WS_CONTROL_MAX];
+    bool opened; /* the handler knows it: ws_closed is due */
+};
+
+struct conn {
+    UT_hash_handle hh;
+    uint64_t id;
+    struct server *server;
+    struct lws *wsi;
+    bool local, tls;
+    char peer[64];
+
+    enum conn_state state;
+    bool adopting; /* libwebsockets has not given it back yet: not to be freed */
+    bool in_call;  /* inside a callback of its own socket */
+    bool dead;     /* to be closed; nothing goes to the handler any more */
+    bool reading;
+
+    int64_t deadline_us;       /* boot clock; 0: none */
+    int64_t write_deadline_us; /* while something is queued */
+    struct chunk *out, *out_last;
+    size_t out_bytes;
+
+    struct http_state http;
+    struct ws_state ws;
+};
+
+struct listener;
+
+/* A connection of the accepted socket, which it takes. */
+void conn_adopt(struct server *s, const struct listener *l, int fd, const char *peer);
+struct conn *conn_new(struct server *s, bool local, bool tls, const char *peer);
+void conn_free(struct conn *c);                        /* tells the handler what it has to know */
+struct conn *conn_find(struct server *s, uint64_t id); /* NULL: gone, or going */
+
+/* Queues the bytes. Takes *b. Not written before control is back in the loop. */
+void conn_send(struct conn *c, struct buf *b);
+void conn_drop_queue(struct conn *c);
+void conn_drop_waiting(struct conn *c); /* all but the first: it may be written in part */
+
+/* Gives the bytes to the protocol that is spoken, request by request, frame by frame. */
+void conn_feed(struct conn *c, const char *data, size_t len);
+
+void conn_deadline(struct conn *c, int64_t ms); /* 0: none */
+void conn_linger(struct conn *c);               /* call when all is written */
+void conn_kill(struct conn *c);                 /* close at once */
+void conn_flow(struct conn *c);                 /* reads, or not, as its state wants */
+
+/* Closes what is past a deadline. Once a second. */
+void conn_sweep(struct server *s);
+void conn_close_idle(struct server *s); /* those that are between requests */
+
+/* http_callback.c. _feed returns how many bytes it took, at least one; _written is called when
+ * nothing is queued any more; _forget frees what it holds. */
+size_t http_feed(struct conn *c, const char *data, size_t len);
+void http_written(struct conn *c);
+void http_forget(struct conn *c);
+void http_refuse(struct conn *c, struct http_request *r, const struct err *e); /* takes */
+
+/* ws_callback.c */
+void ws_upgrade(struct conn *c, const struct http_head *head, struct http_request *r); /* takes */
+size_t ws_feed(struct conn *c, const char *data, size_t len);
+void ws_written(struct conn *c);
+void ws_forget(struct conn *c);
+
+#endif

@@ -1,0 +1,250 @@
+#include "server.h"
+
+#include <errno.h>
+#include <libwebsockets.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "server_state.h"
+
+#define SWEEP_MS       1000
+#define FD_RESERVE_MIN 64 /* store, doors, engine … */
+#define CONN_MAX       100000
+#define TLS_MS         (CONN_FIRST_MS / 1000)
+#define READ_MAX       (64 * 1024)
+
+/* libwebsockets' log has no context argument: the one place where a static has to stand in. Set
+ * before its first use by the only server of the process, never changed while it lives. */
+static struct log *lws_log;
+
+static void on_lws_log(int level, const char *line)
+{
+    size_t len = strcspn(line, "\n");
+    char text[256];
+    (void)snprintf(text, sizeof text, "%.*s", (int)len, line);
+    log_event(lws_log, level == LLL_ERR ? LOG_ERROR : LOG_WARNING, "lws", LF_STR("detail", text));
+}
+
+/* --- construction ---------------------------------------------------------------------------- */
+
+static void wake(void *ctx)
+{
+    const struct server *s = ctx;
+    lws_cancel_service(s->lws);
+}
+
+/* Descriptors are needed for more than connections: what is left beside them is for that. */
+static size_t descriptors_for_connections(void)
+{
+    struct rlimit limit = {0};
+    size_t all = getrlimit(RLIMIT_NOFILE, &limit) == 0 ? (size_t)limit.rlim_cur : 1024;
+    size_t reserve = all / 4 > FD_RESERVE_MIN ? all / 4 : FD_RESERVE_MIN;
+    size_t left = all > reserve ? all - reserve : 1;
+    return left < CONN_MAX ? left : CONN_MAX;
+}
+
+static int file_check(const char *key, const char *path, struct err *e)
+{
+    return access(path, R_OK) == 0 ? 0 : err_sys(e, ERR_INTERNAL, errno, "%s %s", key, path);
+}
+
+static int context_open(struct server *s, struct err *e)
+{
+    void *loops[] = {&s->loop};
+    s->conn_max = descriptors_for_connections();
+    struct lws_context_creation_info info = {
+        .options = LWS_SERVER_OPTION_LIBUV | LWS_SERVER_OPTION_EXPLICIT_VHOSTS |
+                   LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT,
+        .foreign_loops = loops,
+        .user = s,
+        .pt_serv_buf_size = READ_MAX,
+        .fd_limit_per_thread = (unsigned)s->conn_max + 8, /* its own pipe, and some air */
+        .timeout_secs = TLS_MS,
+        .pcontext = &s->lws, /* NULL again when it is gone */
+    };
+    lws_log = s->log;
+    lws_set_log_level(LLL_ERR | LLL_WARN, on_lws_log);
+    s->lws = lws_create_context(&info);
+    return s->lws != NULL ? 0 : err_set(e, ERR_INTERNAL, "libwebsockets does not start");
+}
+
+static int vhost_open(struct server *s, struct listener *l, const char *name, struct err *e)
+{
+    const struct config_tls *tls = &s->cfg->http.tls;
+    struct lws_context_creation_info info = {
+        .port = CONTEXT_PORT_NO_LISTEN_SERVER,
+        .vhost_name = name,
+        .protocols = conn_protocols(l->local),
+        .timeout_secs = TLS_MS,
+    };
+    if (l->tls) {
+        if (file_check("http.tls.cert_file", tls->cert_file, e) != 0 ||
+            file_check("http.tls.key_file", tls->key_file, e) != 0) {
+            return -1;
+        }
+        info.options = LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT;
+        info.ssl_cert_filepath = tls->cert_file;
+        info.ssl_private_key_filepath = tls->key_file;
+        info.ssl_options_set = SSL_OP_NO_TLSv1 | SSL_OP_NO_TLSv1_1;
+        info.alpn = "http/1.1";
+    }
+    l->vhost = lws_create_vhost(s->lws, &info);
+    if (l->vhost != NULL) {
+        return 0;
+    }
+    return err_set(e, ERR_INTERNAL, "TLS: %s and %s do not serve as certificate and key",
+                   tls->cert_file, tls->key_file);
+}
+
+static void on_sweep(uv_timer_t *t)
+{
+    struct server *s = t->data;
+    conn_sweep(s);
+    listener_resume(&s->tcp);
+    listener_resume(&s->local);
+}
+
+static int server_open(struct server *s, struct err *e)
+{
+    if (context_open(s, e) != 0 || vhost_open(s, &s->tcp, "tcp", e) != 0 ||
+        vhost_open(s, &s->local, "local", e) != 0) {
+        return -1;
+    }
+    s->inbox = inbox_new(wake, s);
+    if (s->inbox == NULL) {
+        return err_set(e, ERR_INTERNAL, "out of memory");
+    }
+    if (listener_open_tcp(s, e) != 0 || listener_open_local(s, e) != 0) {
+        return -1;
+    }
+    return 0;
+}
+
+int server_new(const struct config *cfg, struct log *log, const struct server_handler *handler,
+               struct server **ret, struct err *e)
+{
+    struct server *s = calloc(1, sizeof *s);
+    if (s == NULL) {
+        return err_set(e, ERR_INTERNAL, "out of memory");
+    }
+    s->cfg = cfg;
+    s->log = log;
+    s->handler = *handler;
+    s->tcp.fd = s->local.fd = -1;
+    s->local.local = true;
+    s->tcp.tls = cfg->http.tls.cert_file != NULL && cfg->http.tls.cert_file[0] != '\0';
+    (void)signal(SIGPIPE, SIG_IGN);
+    if (uv_loop_init(&s->loop) != 0) {
+        free(s);
+        return err_set(e, ERR_INTERNAL, "libuv does not start");
+    }
+    (void)uv_timer_init(&s->loop, &s->sweep);
+    s->sweep.data = s;
+    (void)uv_timer_start(&s->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
+    if (server_open(s, e) != 0) {
+        server_free(s);
+        return -1;
+    }
+    *ret = s;
+    return 0;
+}
+
+/* --- the end --------------------------------------------------------------------------------- */
+
+/* On a loop that is not its own libwebsockets closes in steps, with the loop turning in between:
+ * sockets first, then what they stood on. */
+static void context_close(struct server *s)
+{
+    for (int step = 0; s->lws != NULL && step < 3; step++) {
+        lws_context_destroy(s->lws);
+        (void)uv_run(&s->loop, UV_RUN_DEFAULT);
+    }
+}
+
+void server_free(struct server *s)
+{
+    if (s == NULL) {
+        return;
+    }
+    s->draining = true;
+    listener_close(&s->tcp);
+    listener_close(&s->local);
+    uv_close((uv_handle_t *)&s->sweep, NULL);
+    context_close(s);
+    inbox_free(s->inbox);
+    (void)uv_run(&s->loop, UV_RUN_DEFAULT);
+    (void)uv_loop_close(&s->loop);
+    lws_set_log_level(0, NULL);
+    free(s);
+}
+
+/* --- running --------------------------------------------------------------------------------- */
+
+static void on_signal(uv_signal_t *h, int number)
+{
+    const struct server *s = h->data;
+    const struct server_signals *on = &s->on;
+    void (*fn)(void *) = number == SIGHUP    ? on->on_hup
+                         : number == SIGCHLD ? on->on_child
+                                             : on->on_term;
+    if (fn != NULL) {
+        fn(on->ctx);
+    }
+}
+
+int server_run(struct server *s, const struct server_signals *signals, struct err *e)
+{
+    static const int numbers[SERVER_SIGNALS] = {SIGTERM, SIGINT, SIGHUP, SIGCHLD};
+    int bad = 0;
+    s->on = *signals;
+    for (int i = 0; i < SERVER_SIGNALS; i++) {
+        (void)uv_signal_init(&s->loop, &s->signals[i]);
+        s->signals[i].data = s;
+        int r = uv_signal_start(&s->signals[i], on_signal, numbers[i]);
+        bad = bad == 0 ? r : bad;
+    }
+    if (bad == 0) {
+        (void)uv_run(&s->loop, UV_RUN_DEFAULT);
+    }
+    for (int i = 0; i < SERVER_SIGNALS; i++) {
+        uv_close((uv_handle_t *)&s->signals[i], NULL);
+    }
+    (void)uv_run(&s->loop, UV_RUN_NOWAIT);
+    return bad == 0 ? 0 : err_set(e, ERR_INTERNAL, "signals: %s", uv_strerror(bad));
+}
+
+void server_stop_accepting(struct server *s)
+{
+    s->draining = true;
+    listener_close(&s->tcp);
+    listener_close(&s->local);
+    conn_close_idle(s);
+}
+
+void server_stop(struct server *s)
+{
+    uv_stop(&s->loop);
+}
+
+int server_port(const struct server *s)
+{
+    return s->port;
+}
+
+const char *server_url(const struct server *s)
+{
+    return s->url;
+}
+
+struct inbox *server_inbox(struct server *s)
+{
+    return s->inbox;
+}
+
+size_t server_open_requests(const struct server *s)
+{
+    return s->open_requests;
+}

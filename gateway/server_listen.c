@@ -1,0 +1,274 @@
+/*
+ * The listening sockets: ours, so that a bind that fails can say why, that running out of
+ * descriptors rests instead of spinning, and that more loops can have more of them.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "leasehold/door_proto.h"
+#include "server_state.h"
+
+#define BACKLOG     1024
+#define ACCEPT_TURN 64 /* connections taken before the others have their turn */
+
+/* --- accept ---------------------------------------------------------------------------------- */
+
+static void listener_pause(struct listener *l, const char *why)
+{
+    if (!l->paused) {
+        log_event(l->server->log, LOG_WARNING, "accept_paused", LF_STR("reason", why),
+                  LF_INT("connections", HASH_COUNT(l->server->conns)));
+    }
+    l->paused = true;
+    (void)uv_poll_stop(&l->poll);
+}
+
+static void peer_name(const struct listener *l, const struct sockaddr_storage *addr, char *out,
+                      size_t size)
+{
+    const void *ip = addr->ss_family == AF_INET6
+                         ? (const void *)&((const struct sockaddr_in6 *)addr)->sin6_addr
+                         : (const void *)&((const struct sockaddr_in *)addr)->sin_addr;
+    if (l->local || inet_ntop(addr->ss_family, ip, out, (socklen_t)size) == NULL) {
+        (void)snprintf(out, size, "%s", l->local ? "unix" : "unknown");
+    }
+}
+
+static void tcp_options(int fd)
+{
+    static const int on = 1, idle_s = 60, every_s = 15, times = 4;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof every_s);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
+}
+
+/* Returns false when there is nothing more to accept now. */
+static bool accept_one(struct listener *l)
+{
+    if (HASH_COUNT(l->server->conns) >= l->server->conn_max) {
+        listener_pause(l, "too many connections");
+        return false;
+    }
+    struct sockaddr_storage addr = {0};
+    socklen_t len = sizeof addr;
+    int fd = accept4(l->fd, (struct sockaddr *)&addr, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) {
+        if (errno == EINTR || errno == ECONNABORTED) {
+            return true;
+        }
+        if (errno != EAGAIN) {
+            listener_pause(l, strerror(errno)); /* EMFILE: readable stays, and would spin */
+        }
+        return false;
+    }
+    char peer[64];
+    peer_name(l, &addr, peer, sizeof peer);
+    if (!l->local) {
+        tcp_options(fd);
+    }
+    conn_adopt(l->server, l, fd, peer);
+    return true;
+}
+
+static void on_acceptable(uv_poll_t *poll, int status, int events)
+{
+    (void)events;
+    struct listener *l = poll->data;
+    if (status < 0) {
+        listener_pause(l, uv_strerror(status));
+        return;
+    }
+    for (int i = 0; i < ACCEPT_TURN && accept_one(l); i++) {
+    }
+}
+
+void listener_resume(struct listener *l)
+{
+    if (l->paused && HASH_COUNT(l->server->conns) < l->server->conn_max) {
+        l->paused = false;
+        (void)uv_poll_start(&l->poll, UV_READABLE, on_acceptable);
+    }
+}
+
+/* Takes fd. */
+static int listener_start(struct server *s, struct listener *l, int fd, struct err *e)
+{
+    l->server = s;
+    l->fd = fd;
+    if (listen(fd, BACKLOG) != 0) {
+        return err_sys(e, ERR_INTERNAL, errno, "listen");
+    }
+    int r = uv_poll_init(&s->loop, &l->poll, fd);
+    if (r != 0) {
+        return err_set(e, ERR_INTERNAL, "watch the listener: %s", uv_strerror(r));
+    }
+    l->polled = true;
+    l->poll.data = l;
+    (void)uv_poll_start(&l->poll, UV_READABLE, on_acceptable);
+    return 0;
+}
+
+/* --- TCP ------------------------------------------------------------------------------------- */
+
+static int bind_one(const struct addrinfo *ai)
+{
+    static const int on = 1;
+    int fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return -1;
+    }
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(fd, ai->ai_addr, ai->ai_addrlen) != 0) {
+        int saved = errno;
+        (void)close(fd);
+        errno = saved;
+        return -1;
+    }
+    return fd;
+}
+
+static void url_make(struct server *s, const struct sockaddr_storage *addr, const char *host)
+{
+    bool any = strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0 || host[0] == '\0';
+    bool six = strchr(host, ':') != NULL;
+    s->port = ntohs(addr->ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)addr)->sin6_port
+                                                : ((const struct sockaddr_in *)addr)->sin_port);
+    (void)snprintf(s->url, sizeof s->url, "%s://%s%s%s:%d", s->tcp.tls ? "https" : "http",
+                   six && !any ? "[" : "", any ? "127.0.0.1" : host, six && !any ? "]" : "",
+                   s->port);
+}
+
+int listener_open_tcp(struct server *s, struct err *e)
+{
+    const char *host = s->cfg->http.host;
+    char port[16];
+    (void)snprintf(port, sizeof port, "%d", (int)s->cfg->http.port);
+    struct addrinfo want = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    struct addrinfo *found;
+    int r = getaddrinfo(host[0] == '\0' ? NULL : host, port, &want, &found);
+    if (r != 0) {
+        return err_set(e, ERR_INTERNAL, "http.host %s: %s", host, gai_strerror(r));
+    }
+    int fd = -1;
+    for (const struct addrinfo *ai = found; ai != NULL && fd < 0; ai = ai->ai_next) {
+        fd = bind_one(ai);
+    }
+    int saved = errno;
+    freeaddrinfo(found);
+    if (fd < 0) {
+        return err_sys(e, ERR_INTERNAL, saved, "listen on %s:%s", host, port);
+    }
+    struct sockaddr_storage addr;
+    socklen_t len = sizeof addr;
+    (void)getsockname(fd, (struct sockaddr *)&addr, &len);
+    url_make(s, &addr, host);
+    return listener_start(s, &s->tcp, fd, e);
+}
+
+/* --- the node's unix socket ------------------------------------------------------------------ */
+
+static int local_path(struct server *s, struct sockaddr_un *addr, struct err *e)
+{
+    int len = snprintf(s->socket_path, sizeof s->socket_path, "%s/%s", s->cfg->run_dir,
+                       DOOR_CONTROL_SOCKET);
+    if (len < 0 || (size_t)len >= sizeof s->socket_path) {
+        s->socket_path[0] = '\0';
+        return err_set(e, ERR_INTERNAL, "run_dir: the path of %s would be over %zu bytes: %.60s…",
+                       DOOR_CONTROL_SOCKET, sizeof s->socket_path - 1, s->cfg->run_dir);
+    }
+    *addr = (struct sockaddr_un){.sun_family = AF_UNIX};
+    memcpy(addr->sun_path, s->socket_path, (size_t)len + 1);
+    return 0;
+}
+
+static int stale_remove(const char *path, struct err *e)
+{
+    struct stat st;
+    if (lstat(path, &st) != 0) {
+        return errno == ENOENT ? 0 : err_sys(e, ERR_INTERNAL, errno, "%s", path);
+    }
+    if (!S_ISSOCK(st.st_mode)) {
+        return err_set(e, ERR_INTERNAL, "%s is there and no socket", path);
+    }
+    return unlink(path) == 0 ? 0 : err_sys(e, ERR_INTERNAL, errno, "remove %s", path);
+}
+
+/* Ours, and the doors' group's. A gateway that may not give it away runs doors as itself. */
+static int local_owner(struct server *s, struct err *e)
+{
+    struct stat st;
+    if (lchown(s->socket_path, geteuid(), (gid_t)s->cfg->door.gid) != 0 && errno != EPERM) {
+        return err_sys(e, ERR_INTERNAL, errno, "give %s to group %lld", s->socket_path,
+                       (long long)s->cfg->door.gid);
+    }
+    if (stat(s->socket_path, &st) != 0) {
+        return err_sys(e, ERR_INTERNAL, errno, "%s", s->socket_path);
+    }
+    s->socket_dev = st.st_dev;
+    s->socket_ino = st.st_ino;
+    return 0;
+}
+
+int listener_open_local(struct server *s, struct err *e)
+{
+    struct sockaddr_un addr;
+    if (local_path(s, &addr, e) != 0 || stale_remove(s->socket_path, e) != 0) {
+        return -1;
+    }
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return err_sys(e, ERR_INTERNAL, errno, "socket");
+    }
+    mode_t before = umask(0117); /* 0660 from its first moment on */
+    int r = bind(fd, (const struct sockaddr *)&addr, sizeof addr);
+    int saved = errno;
+    (void)umask(before);
+    if (r != 0) {
+        (void)close(fd);
+        return err_sys(e, ERR_INTERNAL, saved, "listen on %s", s->socket_path);
+    }
+    if (local_owner(s, e) != 0) {
+        (void)close(fd);
+        return -1;
+    }
+    return listener_start(s, &s->local, fd, e);
+}
+
+/* --- the end --------------------------------------------------------------------------------- */
+
+/* Another gateway may have put its own socket there since. */
+static void path_remove(struct server *s)
+{
+    struct stat st;
+    if (s->socket_ino != 0 && lstat(s->socket_path, &st) == 0 && st.st_ino == s->socket_ino &&
+        st.st_dev == s->socket_dev) {
+        (void)unlink(s->socket_path);
+    }
+    s->socket_ino = 0;
+}
+
+void listener_close(struct listener *l)
+{
+    if (l->fd < 0) {
+        return;
+    }
+    if (l->polled) {
+        uv_close((uv_handle_t *)&l->poll, NULL);
+        l->polled = false;
+    }
+    l->paused = false;
+    (void)close(l->fd);
+    l->fd = -1;
+    if (l->local) {
+        path_remove(l->server);
+    }
+}

@@ -1,0 +1,60 @@
+/* The server's own state, for the files that share libwebsockets and libuv. */
+#ifndef GATEWAY_SERVER_STATE_H
+#define GATEWAY_SERVER_STATE_H
+
+#include <limits.h>
+#include <sys/un.h>
+#include <uv.h>
+
+#include "conn.h"
+#include "server.h"
+
+struct lws_context;
+struct lws_vhost;
+
+#define SERVER_SIGNALS 4
+
+struct listener {
+    struct server *server;
+    uv_poll_t poll;
+    int fd; /* -1: closed */
+    bool polled, paused;
+    bool local, tls;
+    struct lws_vhost *vhost;
+};
+
+struct server {
+    const struct config *cfg;
+    struct log *log;
+    struct server_handler handler;
+    struct server_signals on;
+
+    uv_loop_t loop;
+    struct lws_context *lws;
+    struct inbox *inbox;
+    struct listener tcp, local;
+    char socket_path[sizeof(((struct sockaddr_un *)0)->sun_path)];
+    uint64_t socket_dev, socket_ino; /* of the path when we bound it */
+    uv_signal_t signals[SERVER_SIGNALS];
+    uv_timer_t sweep;
+
+    struct conn *conns;
+    uint64_t last_conn;
+    size_t conn_max;
+    size_t open_requests;
+    bool draining; /* no new requests */
+    int port;
+    char url[300];
+};
+
+/* listener.c */
+int listener_open_tcp(struct server *s, struct err *e) MUST_CHECK;
+int listener_open_local(struct server *s, struct err *e) MUST_CHECK;
+void listener_resume(struct listener *l); /* if it has paused, and there is room again */
+void listener_close(struct listener *l);
+
+/* What libwebsockets calls for a socket of each listener, and when it is woken (conn.c). */
+struct lws_protocols;
+const struct lws_protocols *conn_protocols(bool local);
+
+#endif

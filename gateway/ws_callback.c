@@ -1,0 +1,313 @@
+/*
+ * One WebSocket on a connection: the upgrade, a bounded assembler of messages, a bounded queue of
+ * outbound ones, and a close of which the peer gets to see the code.
+ */
+#include <libwebsockets.h>
+#include <string.h>
+#include <strings.h>
+
+#include "leasehold/door_proto.h"
+#include "server_state.h"
+
+#define KEY_TEXT     24           /* 16 bytes in base64 */
+#define MESSAGE_KEEP (64u * 1024) /* memory that is kept for the next message */
+
+enum {
+    CLOSE_PROTOCOL = 1002,
+    CLOSE_TYPE = 1003,
+    CLOSE_NO_CODE = 1005, /* never on the wire */
+    CLOSE_LARGE = 1009,
+};
+
+struct ws_protocol {
+    const char *name;
+    bool local; /* on the node's unix socket, and only there */
+    size_t message_max, queue_max;
+};
+
+static const struct ws_protocol protocols[] = {
+    {DOOR_CONTROL_PROTOCOL, true, DOOR_CONTROL_MAX, DOOR_CONTROL_MAX},
+    {"leasehold.v1", false, 256u * 1024, 1024u * 1024},
+};
+
+/* --- upgrade --------------------------------------------------------------------------------- */
+
+static const struct ws_protocol *protocol_find(const struct conn *c, const char *offered)
+{
+    for (size_t i = 0; i < sizeof protocols / sizeof protocols[0]; i++) {
+        if (protocols[i].local == c->local && http_list_has(offered, protocols[i].name)) {
+            return &protocols[i];
+        }
+    }
+    return NULL;
+}
+
+static int upgrade_check(struct conn *c, const struct http_head *head, struct err *e)
+{
+    if (head->method != HTTP_GET || head->minor != 1 || head->body_len != 0) {
+        return err_set(e, ERR_MALFORMED_REQUEST, "a WebSocket starts with a GET of HTTP/1.1");
+    }
+    if (strcmp(head->field[HDR_WS_VERSION], "13") != 0) {
+        return err_set(e, ERR_MALFORMED_REQUEST, "Sec-WebSocket-Version is not 13");
+    }
+    if (strlen(head->field[HDR_WS_KEY]) != KEY_TEXT) {
+        return err_set(e, ERR_MALFORMED_REQUEST, "Sec-WebSocket-Key is malformed");
+    }
+    c->ws.protocol = protocol_find(c, head->field[HDR_WS_PROTOCOL]);
+    if (c->ws.protocol == NULL) {
+        return err_set(e, ERR_MALFORMED_REQUEST, "no WebSocket subprotocol offered is spoken here");
+    }
+    return 0;
+}
+
+static void accept_send(struct conn *c, const char *key)
+{
+    char text[KEY_TEXT + 37];
+    unsigned char sha[20];
+    char proof[32];
+    int len = snprintf(text, sizeof text, "%s258EAFA5-E914-47DA-95CA-C5AB0DC85B11", key);
+    lws_SHA1((const unsigned char *)text, (size_t)len, sha);
+    (void)lws_b64_encode_string((const char *)sha, (int)sizeof sha, proof, (int)sizeof proof);
+    struct buf b;
+    buf_init(&b, 512);
+    buf_printf(&b,
+               "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+               "Sec-WebSocket-Accept: %s\r\nSec-WebSocket-Protocol: %s\r\n\r\n",
+               proof, c->ws.protocol->name);
+    conn_send(c, &b);
+}
+
+void ws_upgrade(struct conn *c, const struct http_head *head, struct http_request *r)
+{
+    struct err e;
+    const struct server_handler *h = &c->server->handler;
+    if (upgrade_check(c, head, &e) != 0) {
+        http_refuse(c, r, &e);
+        return;
+    }
+    /* First in the queue, so that the handler may send from ws_open already. */
+    accept_send(c, head->field[HDR_WS_KEY]);
+    c->state = CONN_WS;
+    conn_deadline(c, 0);
+    buf_init(&c->ws.message, c->ws.protocol->message_max);
+    if (h->ws_open(h->ctx, c->id, c->ws.protocol->name, r) == 0) {
+        c->ws.opened = true;
+        http_request_free(r);
+        return;
+    }
+    conn_drop_queue(c);
+    err_set(&e, ERR_FORBIDDEN, "the WebSocket is refused");
+    http_refuse(c, r, &e);
+}
+
+/* --- output ---------------------------------------------------------------------------------- */
+
+static void frame_send(struct conn *c, enum ws_opcode opcode, const char *data, size_t len)
+{
+    uint8_t header[WS_HEADER_OUT_MAX];
+    struct buf b;
+    buf_init(&b, WS_HEADER_OUT_MAX + len);
+    buf_add(&b, header, ws_frame_header(header, opcode, len));
+    buf_add(&b, data, len);
+    conn_send(c, &b);
+}
+
+static void close_send(struct conn *c, int code, const char *reason)
+{
+    char payload[WS_CONTROL_MAX + 1];
+    size_t len = 0;
+    if (code != CLOSE_NO_CODE) {
+        payload[0] = (char)(code >> 8);
+        payload[1] = (char)code;
+        (void)snprintf(payload + 2, sizeof payload - 2, "%s", reason);
+        len = 2 + strlen(payload + 2);
+    }
+    c->state = CONN_WS_CLOSING;
+    conn_deadline(c, CONN_WS_CLOSE_MS);
+    frame_send(c, WS_CLOSE, payload, len);
+}
+
+/* The peer is wrong about the protocol: what it sends from here on has no meaning. */
+static void fail(struct conn *c, int code, const char *reason)
+{
+    c->ws.finished = true;
+    if (c->state == CONN_WS) {
+        close_send(c, code, reason);
+    }
+}
+
+int server_ws_send(struct server *s, uint64_t conn, const char *data, size_t len)
+{
+    struct conn *c = conn_find(s, conn);
+    if (c == NULL || c->state != CONN_WS) {
+        return -1;
+    }
+    if (c->out_bytes + len > c->ws.protocol->queue_max) {
+        conn_drop_waiting(c); /* they are not read, and the code would stand behind them */
+        close_send(c, CLOSE_SLOW_READER, "slow reader");
+        return -1;
+    }
+    frame_send(c, WS_TEXT, data, len);
+    return c->dead ? -1 : 0;
+}
+
+void server_ws_close(struct server *s, uint64_t conn, int code, const char *reason)
+{
+    struct conn *c = conn_find(s, conn);
+    if (c != NULL && c->state == CONN_WS) {
+        close_send(c, code, reason);
+    }
+}
+
+void ws_written(struct conn *c)
+{
+    if (c->ws.finished) {
+        conn_linger(c);
+    }
+}
+
+/* --- input ----------------------------------------------------------------------------------- */
+
+static void on_close(struct conn *c)
+{
+    const uint8_t *payload = (const uint8_t *)c->ws.control;
+    int code = CLOSE_NO_CODE;
+    if (c->ws.frame.len == 1) {
+        code = CLOSE_PROTOCOL;
+    } else if (c->ws.frame.len >= 2) {
+        code = payload[0] << 8 | payload[1];
+        code = ws_close_code_valid(code) ? code : CLOSE_PROTOCOL;
+    }
+    c->ws.finished = true;
+    if (c->state == CONN_WS) {
+        close_send(c, code, "");
+    } else if (c->out == NULL) {
+        conn_linger(c);
+    }
+}
+
+static void on_control(struct conn *c)
+{
+    size_t len = (size_t)c->ws.frame.len;
+    if (c->ws.frame.opcode == WS_CLOSE) {
+        on_close(c);
+    } else if (c->ws.frame.opcode == WS_PING && c->state == CONN_WS) {
+        /* A peer that sends pings and reads no pongs is a slow reader like any other. */
+        if (c->out_bytes + len > c->ws.protocol->queue_max) {
+            conn_kill(c);
+            return;
+        }
+        frame_send(c, WS_PONG, c->ws.control, len);
+    }
+}
+
+static void on_data(struct conn *c)
+{
+    struct ws_state *w = &c->ws;
+    if (!w->frame.fin) {
+        return;
+    }
+    w->in_message = false;
+    if (c->state == CONN_WS) {
+        const struct server_handler *h = &c->server->handler;
+        h->ws_message(h->ctx, c->id, w->message.data, w->message.len);
+    }
+    if (w->message.size > MESSAGE_KEEP) {
+        buf_done(&w->message);
+    }
+    buf_reset(&w->message);
+}
+
+/* Whether the frame may come here. Its payload has not been looked at, nor room made for it. */
+static bool frame_check(struct conn *c)
+{
+    struct ws_state *w = &c->ws;
+    enum ws_opcode opcode = w->frame.opcode;
+    if (opcode >= WS_CLOSE) {
+        return true;
+    }
+    if (opcode == WS_BINARY) {
+        fail(c, CLOSE_TYPE, "text messages only");
+    } else if (w->in_message != (opcode == WS_CONTINUATION)) {
+        fail(c, CLOSE_PROTOCOL, "fragments out of order");
+    } else if (w->frame.len > w->message.cap - w->message.len) {
+        fail(c, CLOSE_LARGE, "message too long");
+    } else {
+        w->in_message = true;
+        return true;
+    }
+    return false;
+}
+
+static void frame_end(struct conn *c)
+{
+    c->ws.in_frame = false;
+    c->ws.header_len = 0;
+    if (c->ws.frame.opcode >= WS_CLOSE) {
+        on_control(c);
+    } else {
+        on_data(c);
+    }
+}
+
+static size_t feed_header(struct conn *c, const char *data)
+{
+    struct ws_state *w = &c->ws;
+    w->header[w->header_len++] = (uint8_t)*data;
+    int n = ws_frame_parse(w->header, w->header_len, &w->frame);
+    if (n < 0) {
+        fail(c, CLOSE_PROTOCOL, "bad frame");
+    } else if (n > 0 && frame_check(c)) {
+        w->in_frame = true;
+        w->arrived = 0;
+        if (w->frame.opcode < WS_CLOSE) {
+            buf_add(&w->message, "", 0);
+        }
+        if (w->frame.len == 0) {
+            frame_end(c);
+        }
+    }
+    return 1;
+}
+
+static size_t feed_payload(struct conn *c, const char *data, size_t len)
+{
+    struct ws_state *w = &c->ws;
+    uint64_t missing = w->frame.len - w->arrived;
+    size_t take = len < missing ? len : (size_t)missing;
+    char *into = w->control + w->arrived;
+    if (w->frame.opcode >= WS_CLOSE) {
+        memcpy(into, data, take);
+    } else {
+        buf_add(&w->message, data, take);
+        if (!buf_ok(&w->message)) {
+            conn_kill(c);
+            return take;
+        }
+        into = w->message.data + w->message.len - take;
+    }
+    ws_frame_unmask(into, take, w->frame.mask, w->arrived);
+    w->arrived += take;
+    if (w->arrived == w->frame.len) {
+        frame_end(c);
+    }
+    return take;
+}
+
+size_t ws_feed(struct conn *c, const char *data, size_t len)
+{
+    if (c->ws.finished) {
+        return len;
+    }
+    return c->ws.in_frame ? feed_payload(c, data, len) : feed_header(c, data);
+}
+
+void ws_forget(struct conn *c)
+{
+    const struct server_handler *h = &c->server->handler;
+    buf_done(&c->ws.message);
+    if (c->ws.opened) {
+        c->ws.opened = false;
+        h->ws_closed(h->ctx, c->id);
+    }
+}

@@ -1,0 +1,278 @@
+/*
+ * A program on gateway/server.h alone, for the tests of the server: it answers what it was asked.
+ *
+ *   echo_server RUN_DIR PORT [CERT KEY]        prints its URL, then serves until SIGTERM
+ *
+ *   /r/…     {method, path, query, n, h, conn} of the request: its body's length and hash; answered
+ *            from a timer after 0–4 ms, or `?delay=MS`; `?size=N` answers N bytes; `?now` at once
+ *   /lane/…  the same by way of a lane and the inbox
+ *   /stat    {open, refused, closed}
+ *   WebSocket: echoes; "close CODE" closes; "flood N" sends N messages of 64 KiB; path /refuse: 403
+ *   SIGHUP   stops accepting, drains, ends
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "server.h"
+
+#define FLOOD_MESSAGE (64 * 1024)
+
+struct app;
+
+/* A request whose answer is due. */
+struct due {
+    struct job job;
+    struct app *app;
+    struct http_request *request;
+    struct server_timer *timer;
+    struct due *next, **at;
+};
+
+struct app {
+    struct server *server;
+    struct server_timer *drained;
+    struct lane *lane;
+    struct due *dues;
+    unsigned random;
+    unsigned refused, closed;
+};
+
+static long param(const struct http_request *r, const char *name, long otherwise)
+{
+    const char *at = strstr(r->query, name);
+    return at == NULL ? otherwise : strtol(at + strlen(name), NULL, 10);
+}
+
+static unsigned hash(const char *data, size_t len)
+{
+    unsigned h = 5381;
+    for (size_t i = 0; i < len; i++) {
+        h = h * 33 + (unsigned char)data[i];
+    }
+    return h;
+}
+
+static void reply(struct app *app, struct http_request *r)
+{
+    struct http_reply answer = {.status = 200, .content_type = "application/json"};
+    long size = param(r, "size=", 0);
+    buf_init(&answer.body, 256u * 1024 * 1024);
+    if (strcmp(r->path, "/stat") == 0) {
+        buf_printf(&answer.body, "{\"open\":%zu,\"refused\":%u,\"closed\":%u}",
+                   server_open_requests(app->server), app->refused, app->closed);
+    } else if (size > 0) {
+        for (long i = 0; i < size; i++) {
+            buf_add_char(&answer.body, (char)('a' + i % 26));
+        }
+    } else {
+        buf_printf(&answer.body,
+                   "{\"method\":%d,\"path\":\"%s\",\"query\":\"%s\",\"n\":%zu,\"h\":%u,"
+                   "\"conn\":%llu,\"peer\":\"%s\"}",
+                   (int)r->method, r->path, r->query, r->body_len, hash(r->body, r->body_len),
+                   (unsigned long long)r->conn, r->peer);
+    }
+    if (strstr(r->query, "empty") != NULL) {
+        answer.status = 204;
+        answer.content_type = NULL;
+    }
+    server_reply(app->server, r->conn, &answer);
+    http_request_free(r);
+}
+
+static void due_end(struct due *d)
+{
+    *d->at = d->next;
+    if (d->next != NULL) {
+        d->next->at = d->at;
+    }
+    server_timer_free(d->timer);
+    free(d);
+}
+
+static void due_fire(void *ctx)
+{
+    struct due *d = ctx;
+    reply(d->app, d->request);
+    due_end(d);
+}
+
+static void job_run(struct job *job)
+{
+    (void)job;
+    usleep(500);
+}
+
+static void job_done(struct job *job)
+{
+    struct due *d = (struct due *)job;
+    reply(d->app, d->request);
+    free(d);
+}
+
+static void by_lane(struct app *app, struct http_request *r)
+{
+    struct due *d = calloc(1, sizeof *d);
+    struct err e;
+    d->app = app;
+    d->request = r;
+    d->job.run = job_run;
+    d->job.done = job_done;
+    if (lane_submit(app->lane, &d->job, &e) != 0) {
+        job_done(&d->job);
+    }
+}
+
+static void by_timer(struct app *app, struct http_request *r)
+{
+    struct due *d = calloc(1, sizeof *d);
+    d->app = app;
+    d->request = r;
+    d->timer = server_timer_new(app->server, due_fire, d);
+    d->next = app->dues;
+    d->at = &app->dues;
+    if (d->next != NULL) {
+        d->next->at = &d->next;
+    }
+    app->dues = d;
+    app->random = app->random * 1103515245u + 12345u;
+    server_timer_arm(d->timer, param(r, "delay=", (long)(app->random >> 16) % 5));
+}
+
+static void on_http(void *ctx, struct http_request *r)
+{
+    struct app *app = ctx;
+    if (strcmp(r->path, "/stat") == 0 || strstr(r->query, "now") != NULL) {
+        reply(app, r);
+    } else if (strncmp(r->path, "/lane/", 6) == 0) {
+        by_lane(app, r);
+    } else {
+        by_timer(app, r);
+    }
+}
+
+static void on_refused(void *ctx, struct http_request *r, const struct err *e)
+{
+    struct app *app = ctx;
+    struct http_reply answer = {.status = err_code_http(e->code),
+                                .content_type = "application/problem+json"};
+    app->refused++;
+    buf_init(&answer.body, 4096);
+    buf_printf(&answer.body, "{\"code\":\"%s\",\"detail\":\"%s\",\"path\":\"%s\"}",
+               err_code_name(e->code), e->msg, r->path);
+    server_reply(app->server, r->conn, &answer);
+    http_request_free(r);
+}
+
+static int on_ws_open(void *ctx, uint64_t conn, const char *protocol, const struct http_request *r)
+{
+    const struct app *app = ctx;
+    if (strcmp(r->path, "/refuse") == 0) {
+        return -1;
+    }
+    return server_ws_send(app->server, conn, protocol, strlen(protocol));
+}
+
+static void on_ws_message(void *ctx, uint64_t conn, const char *data, size_t len)
+{
+    const struct app *app = ctx;
+    static char filler[FLOOD_MESSAGE];
+    if (len > 6 && memcmp(data, "close ", 6) == 0) {
+        server_ws_close(app->server, conn, atoi(data + 6), "as asked");
+    } else if (len > 6 && memcmp(data, "flood ", 6) == 0) {
+        for (int n = atoi(data + 6); n > 0; n--) {
+            (void)server_ws_send(app->server, conn, memset(filler, 'x', sizeof filler),
+                                 sizeof filler);
+        }
+    } else {
+        (void)server_ws_send(app->server, conn, data, len);
+    }
+}
+
+static void on_ws_closed(void *ctx, uint64_t conn)
+{
+    struct app *app = ctx;
+    (void)conn;
+    app->closed++;
+}
+
+static void on_term(void *ctx)
+{
+    const struct app *app = ctx;
+    server_stop(app->server);
+}
+
+static void drain(void *ctx)
+{
+    const struct app *app = ctx;
+    if (server_open_requests(app->server) == 0) {
+        server_stop(app->server);
+    } else {
+        server_timer_arm(app->drained, 10);
+    }
+}
+
+static void on_hup(void *ctx)
+{
+    const struct app *app = ctx;
+    server_stop_accepting(app->server);
+    drain(ctx);
+}
+
+static int serve(struct app *app, const struct config *cfg, struct log *log, struct err *e)
+{
+    const struct server_handler handler = {.ctx = app,
+                                           .http = on_http,
+                                           .http_refused = on_refused,
+                                           .ws_open = on_ws_open,
+                                           .ws_message = on_ws_message,
+                                           .ws_closed = on_ws_closed};
+    const struct server_signals signals = {.ctx = app, .on_term = on_term, .on_hup = on_hup};
+    if (server_new(cfg, log, &handler, &app->server, e) != 0) {
+        return -1;
+    }
+    app->drained = server_timer_new(app->server, drain, app);
+    app->lane = lane_new("echo", 2, 100, server_inbox(app->server), e);
+    printf("%s\n", server_url(app->server));
+    (void)fflush(stdout);
+    int r = app->lane == NULL ? -1 : server_run(app->server, &signals, e);
+    lane_free(app->lane);
+    (void)inbox_drain(server_inbox(app->server), 1000);
+    while (app->dues != NULL) {
+        http_request_free(app->dues->request);
+        due_end(app->dues);
+    }
+    server_timer_free(app->drained);
+    server_free(app->server);
+    return r;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3 && argc != 5) {
+        (void)fprintf(stderr, "usage: echo_server RUN_DIR PORT [CERT KEY]\n");
+        return 2;
+    }
+    char none[] = "", host[] = "127.0.0.1", header[] = "X-API-Token";
+    struct config cfg = {.run_dir = argv[1],
+                         .http = {.host = host,
+                                  .port = atoi(argv[2]),
+                                  .max_body_bytes = 1024 * 1024,
+                                  .tls = {none, none, none, none}},
+                         .door.gid = getegid(),
+                         .security.token_header = header};
+    if (argc == 5) {
+        cfg.http.tls.cert_file = argv[3];
+        cfg.http.tls.key_file = argv[4];
+    }
+    struct app app = {.random = 1};
+    struct log *log = log_new(STDERR_FILENO, LOG_INFO, LOG_TEXT);
+    struct err e;
+    int r = serve(&app, &cfg, log, &e);
+    if (r != 0) {
+        (void)fprintf(stderr, "echo_server: %s\n", e.msg);
+    }
+    log_free(log);
+    return r == 0 ? 0 : 1;
+}
