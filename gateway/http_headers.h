@@ -3,7 +3,7 @@
  *
  * Ours and not libwebsockets': its parser decodes the path before anyone sees it ("%2f" has become
  * "/", ".." is resolved), answers an unknown method itself, and drops what it does not like without
- * a word. Pure functions: no I/O, any thread.
+ * a word (docs/adr/0005-own-http-parser.md). Pure functions: no I/O, any thread.
  */
 #ifndef GATEWAY_HTTP_HEADERS_H
 #define GATEWAY_HTTP_HEADERS_H

@@ -12,7 +12,7 @@
  *   ws_frame.c      frames
  *
  * libwebsockets carries bytes (its raw role); what they mean is read here, because its own parser
- * cannot keep the API's promises (docs/adr/0004-own-http-parser.md).
+ * cannot keep the API's promises (docs/adr/0005-own-http-parser.md).
  *
  * Nothing of libwebsockets or libuv is visible here. All functions are for the loop thread, unless
  * said otherwise. A number is never used again, so a reply to a connection that has gone is a
