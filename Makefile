@@ -95,12 +95,19 @@ install: build
 deps:
 	scripts/deps.sh build demo test lint
 
-.PHONY: sim soak bench package
-sim soak bench package:
-	@echo "make $@: not built yet (README.md, \"Not yet\")" >&2; exit 1
-
+# One JSON line each, kept in build/bench/NAME.json.
+benches := $(patsubst tests/bench/bench_%.c,bench-%,$(wildcard tests/bench/bench_*.c))
+.PHONY: bench $(benches)
+bench: $(benches)
+$(benches): bench-%: build
+	@mkdir -p build/bench
+	build/release/bin/bench_$* | tee build/bench/$*.json
 bench-%:
-	@echo "make $@: there is no benchmark \"$*\" yet (README.md, \"Not yet\")" >&2; exit 1
+	@echo "make $@: there is no benchmark \"$*\" (there is: $(benches:bench-%=%))" >&2; exit 1
+
+.PHONY: sim soak package
+sim soak package:
+	@echo "make $@: not built yet (README.md, \"Not yet\")" >&2; exit 1
 
 .PHONY: clean
 clean:

@@ -1,5 +1,7 @@
 """The real daemon for integration tests: a directory of its own, REST, doors, kill and restart.
 
+    from gateway import Gateway  # the runner puts tests/support on the path
+
     class Cut(unittest.TestCase):
         def setUp(self):
             self.gateway = Gateway.for_test(self, {"lease": {"ttl_seconds": 30}})
@@ -29,8 +31,8 @@ import uuid
 
 import yaml
 
-from support import processes
-from support.ws import WsClient
+import processes
+from ws import WsClient
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.environ.get("LEASEHOLD_BIN") or os.path.join(ROOT, "build", "release", "bin")

@@ -65,8 +65,8 @@ class TapResult(unittest.TestResult):
 
 
 def load(path):
-    """Imports the file under its own name, with tests/ and its own folder importable."""
-    sys.path[:0] = [os.path.dirname(path), os.path.join(ROOT, "tests")]
+    """Imports the file under its own name, with its own folder and tests/support importable."""
+    sys.path[:0] = [os.path.dirname(path), os.path.join(ROOT, "tests", "support")]
     name = os.path.splitext(os.path.basename(path))[0]
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
