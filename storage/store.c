@@ -59,8 +59,8 @@ static int make_file(const char *path, bool *ret_empty, struct err *e)
 
 static int unusable(const char *path, const char *why, struct err *e)
 {
-    return err_set(e, ERR_INTERNAL, "the database %.60s is damaged (%.60s): restore a backup", path,
-                   why);
+    return err_set(e, ERR_INTERNAL, "the database is unusable (%.60s), restore a backup: %s", why,
+                   path);
 }
 
 /* What SQLite finds wrong with the file, "ok" if nothing. */
@@ -108,9 +108,11 @@ static int prepare_file(struct store *s, const struct store_options *o, struct e
 {
     bool empty, clean;
     int64_t applied;
-    if (lockfile_take(o->path, &s->lock, &clean, e) != 0 || make_file(o->path, &empty, e) != 0 ||
-        writer_open(&s->writer, o, e) != 0) {
+    if (lockfile_take(o->path, &s->lock, &clean, e) != 0 || make_file(o->path, &empty, e) != 0) {
         return -1;
+    }
+    if (writer_open(&s->writer, o, e) != 0) {
+        return e->code == ERR_INTERNAL ? unusable(o->path, e->msg, e) : -1;
     }
     if (!clean && !empty && quick_check(&s->writer.conn, o, e) != 0) {
         return -1;
