@@ -41,7 +41,7 @@ DOOR_PROTOCOL = "leasehold.door.v1"
 # Generous: the same tests run under sanitizers on a busy machine.
 READY_S = 30
 STOP_S = 30
-SETTLE_S = 10
+SETTLE_S = 5
 REST_S = 60
 
 OWN_PROGRAMS = {"leasedoor", "leasekeep", "leaseinit", "bwrap"}
@@ -181,15 +181,16 @@ class Gateway:
 
     def _end_sandboxes(self):
         """Asks the supervisors first: only they can remove their control groups."""
+        known = set()  # a child whose parent has gone is found no more
         for number in (signal.SIGTERM, signal.SIGKILL):
             deadline = time.monotonic() + SETTLE_S
-            left = self.sandboxes_left()
-            for process in left:
+            known.update(self.sandboxes_left())
+            for process in known:
                 if number == signal.SIGKILL or process.name in ("leasekeep", "leasedoor"):
                     process.send(number)
-            while left and time.monotonic() < deadline:
+            while any(p.alive() for p in known) and time.monotonic() < deadline:
                 time.sleep(0.02)
-                left = self.sandboxes_left()
+        left = [process for process in known if process.alive()]
         if left:
             raise GatewayError(f"cannot be ended: {left}")
 

@@ -12,6 +12,10 @@ class Process:
     parent: int
     name: str
 
+    def alive(self):
+        now = look(self.pid)
+        return now is not None and now.start_ticks == self.start_ticks
+
     def send(self, number):
         """False when it has gone. By pidfd, so that no other process of that pid is ever hit."""
         try:
@@ -19,8 +23,7 @@ class Process:
         except ProcessLookupError:
             return False
         try:
-            now = look(self.pid)
-            if now is None or now.start_ticks != self.start_ticks:
+            if not self.alive():
                 return False
             signal.pidfd_send_signal(fd, number)
         except ProcessLookupError:
