@@ -25,12 +25,17 @@
  *   keep.pid   "PID STARTTICKS\n", written before anything else, POSIX-locked for its whole life
  *   keep.state "starting" | "running" | "ended\nREASON CODE SIGNAL\n" — each written by rename;
  *              REASON is exited | signaled | oom | start_failed, then on the next line a detail
+ *   keep.init  "PID STARTTICKS\n" of the sandbox's pid 1 as the host sees it: when that process has
+ *              ended, nothing of the sandbox runs any more
  *   keep.log   stderr of leasekeep, bwrap and the agent, cut at KEEP_LOG_MAX bytes
  *
- * Signals: SIGTERM = stop (TERM to the agent, after grace_ms KILL). SIGKILL of leasekeep ends the
- * whole sandbox (die-with-parent). Exit status: 0 once the sandbox has ended and keep.state says
- * how, 1 when it could not start.
+ * Signals: SIGTERM = stop (TERM to the agent, after grace_ms KILL; a second SIGTERM ends the grace).
+ * SIGKILL of leasekeep ends the whole sandbox (die-with-parent). Exit status: 0 once the sandbox has
+ * ended and keep.state says how, 1 when it could not start.
  * leasekeep removes the cgroups it made; the gateway removes the run directory.
+ *
+ * `leasekeep --probe UID GID` runs /usr/bin/true in an empty sandbox with the same isolation: exit
+ * status 0, or why not on stderr.
  */
 #ifndef LEASEHOLD_KEEP_SPEC_H
 #define LEASEHOLD_KEEP_SPEC_H
@@ -40,6 +45,7 @@
 #define KEEP_LOG_MAX  (1024 * 1024)
 
 #define KEEP_PID_FILE   "keep.pid"
+#define KEEP_INIT_FILE  "keep.init"
 #define KEEP_STATE_FILE "keep.state"
 #define KEEP_LOG_FILE   "keep.log"
 

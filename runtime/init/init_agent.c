@@ -14,7 +14,9 @@ static void become_agent(char **command, const struct agent_stdio *io, pid_t par
 {
     sigset_t none;
     sigemptyset(&none);
-    signal(SIGPIPE, SIG_DFL);
+    /* What some launcher ignores, the agent would ignore too. */
+    for (int sig = 1; sig < NSIG; sig++)
+        signal(sig, SIG_DFL);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setsid();
     prctl(PR_SET_PDEATHSIG, SIGKILL);

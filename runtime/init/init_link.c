@@ -6,17 +6,11 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
-#define CONNECT_PAUSE_MS 20
+#include "mono.h"
 
-int64_t monotonic_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
+#define CONNECT_PAUSE_MS 20
 
 static int connect_once(const char *path)
 {
@@ -48,7 +42,7 @@ int link_connect(const char *path, int64_t deadline_ms, int sigfd)
             errno = EINTR;
             return -1;
         }
-        if (monotonic_ms() >= deadline_ms) {
+        if (mono_ms() >= deadline_ms) {
             errno = why;
             return -1;
         }

@@ -61,6 +61,4 @@ void link_consume(struct link *l, size_t len);
 
 void link_close(struct link *l); /* what came in and was not taken is dropped */
 
-int64_t monotonic_ms(void);
-
 #endif

@@ -10,7 +10,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +22,7 @@
 #include "init_ready.h"
 #include "init_transport.h"
 #include "leasehold/keep_spec.h"
+#include "mono.h"
 
 #define CONNECT_MS 10000
 #define FLUSH_MS   10000 /* for the rest of the output after the agent's end */
@@ -125,7 +125,7 @@ static void lose_link(struct init *in)
         return;
     fprintf(stderr, "leaseinit: the door's link ended; stopping the agent\n");
     agent_signal(&in->agent, SIGTERM);
-    in->deadline_ms = monotonic_ms() + TERM_MS;
+    in->deadline_ms = mono_ms() + TERM_MS;
 }
 
 static int say_hello(struct link *l)
@@ -140,8 +140,8 @@ static int say_hello(struct link *l)
 static bool finish(struct init *in)
 {
     if (in->deadline_ms == 0)
-        in->deadline_ms = monotonic_ms() + FLUSH_MS;
-    if (in->link.fd < 0 || monotonic_ms() >= in->deadline_ms)
+        in->deadline_ms = mono_ms() + FLUSH_MS;
+    if (in->link.fd < 0 || mono_ms() >= in->deadline_ms)
         return true;
     if (!in->exit_framed && in->transport->v->drained(in->transport, &in->link)) {
         uint8_t how[] = {(uint8_t)in->agent.code, (uint8_t)in->agent.signal};
@@ -157,7 +157,7 @@ static int poll_timeout(const struct init *in)
 {
     if (in->deadline_ms == 0 || in->killed)
         return -1;
-    int64_t left = in->deadline_ms - monotonic_ms();
+    int64_t left = in->deadline_ms - mono_ms();
     return left > 0 ? (int)left : 0;
 }
 
@@ -218,7 +218,7 @@ static int run(struct init *in)
 
 static int start(struct init *in)
 {
-    in->link.fd = link_connect(AGENT_SOCKET, monotonic_ms() + CONNECT_MS, in->sig_fd);
+    in->link.fd = link_connect(AGENT_SOCKET, mono_ms() + CONNECT_MS, in->sig_fd);
     if (in->link.fd < 0 && errno == EINTR)
         return 128 + SIGTERM;
     if (in->link.fd < 0) {
@@ -240,6 +240,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: leaseinit TRANSPORT -- COMMAND [ARGUMENT…]\n");
         return 2;
     }
+    close_range(3, ~0u, 0);
     struct transport *transport = transport_new(argv[1]);
     if (transport == NULL)
         return 2;

@@ -1,0 +1,151 @@
+/*
+ * leasekeep's inner parts. The program is single-threaded and static; every part reports what went
+ * wrong as a struct fault, which becomes the detail in keep.state.
+ */
+#ifndef INIT_KEEP_H
+#define INIT_KEEP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "leasehold/keep_spec.h"
+
+/* ---- faults ---- */
+
+struct fault {
+    char text[120]; /* one line */
+};
+
+/* Both return -1. fault_sys appends the text of errno. */
+int fault_set(struct fault *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int fault_sys(struct fault *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- keep_spec.c ---- */
+
+#define KEEP_HELPERS_MAX 16
+#define KEEP_BINDS_MAX   128
+#define KEEP_SOURCES_MAX (1 + KEEP_HELPERS_MAX + KEEP_BINDS_MAX)
+#define KEEP_ENV_MAX     512
+#define KEEP_ARGS_MAX    512
+
+struct keep_bind {
+    const char *source;
+    const char *target; /* of a helper: its name below BOX_DIR */
+    bool writable;
+};
+
+struct keep_env {
+    const char *name, *value;
+};
+
+struct keep_spec {
+    char *text; /* all strings point into it */
+    const char *session, *root, *box, *cwd, *transport;
+    uint64_t uid, gid, memory_bytes, pids, cpus_milli, grace_ms;
+    struct keep_bind helpers[KEEP_HELPERS_MAX];
+    size_t helpers_n;
+    struct keep_bind binds[KEEP_BINDS_MAX];
+    size_t binds_n;
+    struct keep_env env[KEEP_ENV_MAX];
+    size_t env_n;
+    const char *args[KEEP_ARGS_MAX];
+    size_t args_n;
+    char staged[KEEP_SOURCES_MAX][32]; /* paths that stand for the sources once they are staged */
+};
+
+/* Reads all of `fd`. It may hold secrets: see spec_forget(). */
+int spec_read(struct keep_spec *s, int fd, struct fault *f);
+
+/* Parses `len` bytes of records in `text` (malloced, KEEP_SPEC_MAX + 1 bytes, taken). */
+int spec_parse(struct keep_spec *s, char *text, size_t len, struct fault *f);
+
+/* Wipes the spec but for its numbers. */
+void spec_forget(struct keep_spec *s);
+
+/* ---- keep_files.c: what the gateway reads, in the current directory ---- */
+
+/* Locks and writes keep.pid. The descriptor stays open, and the file is never opened again, for as
+ * long as the process lives: closing it would drop the lock. */
+int files_claim(struct fault *f);
+int files_write_init(pid_t init);
+int files_write_state(const char *text);
+
+/* ---- keep_log.c ---- */
+
+struct keep_log {
+    int read_fd;  /* the pipe that is stderr of bwrap and everything below it */
+    int write_fd; /* closed once bwrap has it */
+    int file_fd;
+    size_t written;
+    char last_line[120]; /* the last one seen, for the reason of a failed start */
+    size_t last_len;
+    bool last_ended;
+};
+
+int log_open(struct keep_log *l, struct fault *f);
+void log_pump(struct keep_log *l); /* takes what is in the pipe, so that writers never block */
+void log_note(struct keep_log *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- keep_mounts.c ---- */
+
+/* Checks every source of the spec; as root also moves into a private mount namespace in which each
+ * checked object is mounted below a directory that any uid can reach, and points the spec there. */
+int mounts_stage(struct keep_spec *s, struct fault *f);
+
+/* ---- keep_cgroup.c ---- */
+
+#define KEEP_CGROUPS_MAX 4
+
+struct keep_cgroups {
+    struct {
+        char dir[512];
+        int procs_fd; /* cgroup.procs, for the child to join */
+    } group[KEEP_CGROUPS_MAX];
+    size_t n;
+    int oom_fd;       /* of the file with the `oom_kill` counter, -1: no memory limit */
+    pid_t cleaner;    /* removes the groups once we are gone, however that came */
+    int cleaner_pipe; /* its sign of our life */
+};
+
+/* Makes groups for the limits that this machine lets us set; notes in the log what it does not. */
+int cgroups_make(struct keep_cgroups *c, const struct keep_spec *s, struct keep_log *log,
+                 struct fault *f);
+void cgroups_join(const struct keep_cgroups *c); /* in the child */
+bool cgroups_oom_killed(const struct keep_cgroups *c);
+
+/* Kills what is left in the groups and removes them. */
+void cgroups_remove(struct keep_cgroups *c);
+
+/* ---- keep_seccomp.c ---- */
+
+/* A memory file with the system call filter of every agent, for bwrap --seccomp. */
+int seccomp_filter_file(void);
+
+/* ---- keep_bwrap.c ---- */
+
+#define KEEP_FILES_MAX 8
+
+/* A ready bwrap command line: the options in a memory file, files whose descriptors they name. */
+struct keep_bwrap {
+    int args_fd;
+    int info_fd; /* bwrap writes its child's pid here; -1: not asked */
+    int files[KEEP_FILES_MAX];
+    size_t files_n;
+    char args_text[16];
+    const char *argv[KEEP_ARGS_MAX + 16];
+};
+
+/* `with_init`: run the agent below leaseinit; otherwise the command itself. */
+int bwrap_prepare(struct keep_bwrap *b, const struct keep_spec *s, bool with_init, int info_fd,
+                  struct fault *f);
+void bwrap_release(struct keep_bwrap *b);
+
+/* ---- keep_launch.c ---- */
+
+/* Gives up every privilege and becomes bwrap; stdio is already in place. Returns only on failure,
+ * with a message on stderr. `parent`: ends with it. */
+void launch_bwrap(const struct keep_bwrap *b, const struct keep_spec *s, pid_t parent);
+
+#endif
