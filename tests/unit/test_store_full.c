@@ -1,0 +1,144 @@
+/* A full disk: the writes that find no room say so, and the store goes on when there is room. */
+#include <errno.h>
+#include <sched.h>
+#include <sys/mount.h>
+
+#include "../support/store_fixture.h"
+
+/* The database in a file system of 1 MiB of its own, in a mount namespace that ends with us. */
+static int setup_small_disk(void **state)
+{
+    struct fixture *f = fixture_new();
+    *state = f;
+    char dir[80];
+    snprintf(dir, sizeof(dir), "%s/small", f->dir);
+    if (mkdir(dir, 0700) != 0 || unshare(CLONE_NEWNS) != 0 ||
+        mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("small", dir, "tmpfs", 0, "size=1m,mode=0700") != 0) {
+        f->options.path = NULL; /* not privileged */
+        return 0;
+    }
+    snprintf(f->path, sizeof(f->path), "%s/small/lh.db", f->dir);
+    fixture_open(f);
+    return 0;
+}
+
+static int teardown_small_disk(void **state)
+{
+    struct fixture *f = *state;
+    char dir[80];
+    snprintf(dir, sizeof(dir), "%s/small", f->dir);
+    store_close(f->store);
+    f->store = NULL;
+    if (f->options.path != NULL) {
+        umount2(dir, MNT_DETACH);
+    }
+    fixture_free(f);
+    return 0;
+}
+
+static void ballast_path(struct fixture *f, char ret[static 100])
+{
+    snprintf(ret, 100, "%s/small/ballast", f->dir);
+}
+
+static void fill_disk(struct fixture *f)
+{
+    char path[100], block[4096];
+    ballast_path(f, path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    memset(block, 0, sizeof(block));
+    while (write(fd, block, sizeof(block)) > 0) {
+    }
+    assert_int_equal(errno, ENOSPC);
+    close(fd);
+}
+
+static void free_disk(struct fixture *f)
+{
+    char path[100];
+    ballast_path(f, path);
+    assert_int_equal(unlink(path), 0);
+}
+
+static int add_rows(struct store_tx *tx, void *arg, struct err *e)
+{
+    char detail[1000];
+    memset(detail, 'd', sizeof(detail));
+    detail[sizeof(detail) - 1] = '\0';
+    for (int i = 0; i < *(int *)arg; i++) {
+        struct audit_entry a = fixture_audit_entry("row");
+        a.detail = detail;
+        if (store_audit(tx, &a, e) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int verify_audit(struct store_tx *tx, void *arg, struct err *e)
+{
+    int64_t *checked_and_broken = arg;
+    return store_audit_verify(tx, &checked_and_broken[0], &checked_and_broken[1], e);
+}
+
+static void assert_rows(struct fixture *f, int64_t n)
+{
+    int64_t audit[2];
+    fixture_read(f, verify_audit, audit);
+    assert_int_equal(audit[0], n);
+    assert_int_equal(audit[1], 0);
+}
+
+static void skip_unless_mounted(struct fixture *f)
+{
+    if (f->options.path == NULL) {
+        skip();
+    }
+}
+
+static void a_full_disk_is_told_and_outlived(void **state)
+{
+    struct fixture *f = *state;
+    struct err e;
+    int few = 10, many = 100;
+    skip_unless_mounted(f);
+    fixture_write(f, add_rows, &few);
+    fill_disk(f);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(store_write(f->store, add_rows, &many, &e), -1);
+        assert_int_equal(e.code, ERR_STORAGE_FULL);
+    }
+    assert_rows(f, 10); /* reads go on, and nothing of a refused write is there */
+    free_disk(f);
+    fixture_write(f, add_rows, &few);
+    assert_rows(f, 20);
+    fixture_reopen(f);
+    assert_rows(f, 20);
+}
+
+/* Larger than SQLite's page cache would hold back: the disk fills in the middle of the write. */
+static void a_write_that_fills_the_disk_itself_leaves_nothing(void **state)
+{
+    struct fixture *f = *state;
+    struct err e;
+    int few = 10, too_many = 20000;
+    skip_unless_mounted(f);
+    fixture_write(f, add_rows, &few);
+    assert_int_equal(store_write(f->store, add_rows, &too_many, &e), -1);
+    assert_int_equal(e.code, ERR_STORAGE_FULL);
+    assert_rows(f, 10);
+    fixture_write(f, add_rows, &few);
+    assert_rows(f, 20);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup_teardown(f, setup_small_disk, teardown_small_disk)
+    const struct CMUnitTest tests[] = {
+        T(a_full_disk_is_told_and_outlived),
+        T(a_write_that_fills_the_disk_itself_leaves_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
