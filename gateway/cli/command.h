@@ -1,0 +1,43 @@
+/*
+ * The commands of leasectl: one table. Parsing, help and the plain REST commands need nothing but a
+ * command's row.
+ */
+#ifndef CLI_COMMAND_H
+#define CLI_COMMAND_H
+
+#include "api.h"
+#include "options.h"
+#include "output.h"
+
+struct cli {
+    struct api_access access;
+    bool json;
+    long timeout_ms; /* asked for on the command line; 0: the command's own */
+};
+
+struct command {
+    const char *name;    /* "lease grant" */
+    const char *summary; /* one sentence */
+    const char *notes;   /* more for --help, or NULL */
+    const struct opt_spec *opts;
+    const char *method, *path; /* of a REST command */
+    const struct view *view;
+    long timeout_ms;
+    bool keyless; /* the operation needs no key */
+    int (*run)(const struct cli *cli, const struct command *cmd, const struct options *o);
+};
+
+extern const struct command commands[]; /* ends with a row without a name */
+
+/* One call, its answer shown: what most commands are. Returns an exit code, as all `run` do. */
+int rest_run(const struct cli *cli, const struct command *cmd, const struct options *o);
+
+/* One lease is named in the path, many by a selector in the body. */
+int revoke_run(const struct cli *cli, const struct command *cmd, const struct options *o);
+
+int connect_run(const struct cli *cli, const struct command *cmd, const struct options *o);
+
+/* "leasectl: …" on stderr for an error of our own; returns its exit code. */
+int report_err(const struct err *e);
+
+#endif

@@ -1,0 +1,337 @@
+#include "command.h"
+
+#include "views.h"
+
+#define SECOND  1000L
+#define QUICK   (30 * SECOND)
+#define STARTUP (150 * SECOND) /* the gateway's own start timeout is 60 s by default */
+
+#define DAY_S 86400
+
+#define OPERAND(id, about)                                                                         \
+    {                                                                                              \
+        .name = (id), .kind = OPT_UUID, .flags = OPT_OPERAND | OPT_REQUIRED, .member = "{}",       \
+        .help = (about)                                                                            \
+    }
+#define CHAT_OPERAND                                                                               \
+    {                                                                                              \
+        .name = "CHAT", .kind = OPT_UUID, .flags = OPT_OPERAND | OPT_REQUIRED,                     \
+        .member = "chat_id", .help = "the chat's id"                                               \
+    }
+#define PROFILE                                                                                    \
+    {                                                                                              \
+        .name = "--profile", .kind = OPT_TEXT, .member = "profile", .value = "P",                  \
+        .help = "profile of the gateway's configuration"                                           \
+    }
+#define SCOPE(where, with)                                                                         \
+    {                                                                                              \
+        .name = "--scope", .kind = OPT_WORDS, .member = (where), .value = "SCOPE",                 \
+        .needs = (with), .help = "read, write or read,write (default: both)"                       \
+    }
+#define TTL(where, with)                                                                           \
+    {                                                                                              \
+        .name = "--ttl", .kind = OPT_INT, .member = (where), .value = "SECONDS", .needs = (with),  \
+        .min = 1, .max = 365 * DAY_S, .help = "how long the lease lasts"                           \
+    }
+#define CONNECTIONS(where, with)                                                                   \
+    {                                                                                              \
+        .name = "--max-connections", .kind = OPT_INT, .member = (where), .value = "N",             \
+        .needs = (with), .min = 1, .max = 1000, .help = "most connections at once (default: 1)"    \
+    }
+#define TOKEN_FILE(with)                                                                           \
+    {                                                                                              \
+        .name = "--token-file", .kind = OPT_SECRET_FILE, .value = "FILE", .needs = (with),         \
+        .help = "write the token to FILE, 0600 (replaced if it exists)"                            \
+    }
+#define REASON                                                                                     \
+    {                                                                                              \
+        .name = "--reason", .kind = OPT_TEXT, .member = "reason", .value = "R",                    \
+        .help = "kept with the lease and in the audit"                                             \
+    }
+
+static const struct opt_spec no_opts[] = {{0}};
+
+static const struct opt_spec chat_create_opts[] = {
+    {.name = "--user",
+     .kind = OPT_UUID,
+     .member = "user_id",
+     .value = "UUID",
+     .help = "whose chat it is"},
+    {.name = "--chat-id",
+     .kind = OPT_UUID,
+     .member = "chat_id",
+     .value = "UUID",
+     .help = "the id it shall have (default: a new one)"},
+    {.name = "--title", .kind = OPT_TEXT, .member = "title", .value = "T", .help = "its title"},
+    {.name = "--metadata",
+     .kind = OPT_OBJECT,
+     .member = "metadata",
+     .value = "JSON",
+     .help = "an object of your own"},
+    {0},
+};
+
+static const struct opt_spec chat_get_opts[] = {OPERAND("ID", "the chat's id"), {0}};
+
+static const struct opt_spec sandbox_create_opts[] = {CHAT_OPERAND, {0}};
+
+static const struct opt_spec sandbox_open_opts[] = {
+    CHAT_OPERAND,
+    PROFILE,
+    {.name = "--idle-ttl",
+     .kind = OPT_INT,
+     .member = "idle_ttl_s",
+     .value = "SECONDS",
+     .min = 1,
+     .max = 365 * DAY_S,
+     .help = "stop the sandbox after so long without use"},
+    {.name = "--lease",
+     .kind = OPT_FLAG,
+     .member = "lease/",
+     .help = "ask for a lease in the same call"},
+    SCOPE("lease/scope", "--lease"),
+    TTL("lease/ttl_s", "--lease"),
+    CONNECTIONS("lease/max_connections", "--lease"),
+    TOKEN_FILE("--lease"),
+    {0},
+};
+
+static const struct opt_spec sandbox_get_opts[] = {OPERAND("ID", "the session's id"), {0}};
+
+static const struct opt_spec sandbox_stop_opts[] = {
+    OPERAND("ID", "the session's id"),
+    REASON,
+    {.name = "--grace",
+     .kind = OPT_INT,
+     .member = "grace_s",
+     .value = "SECONDS",
+     .min = 0,
+     .max = DAY_S,
+     .help = "how long the agent may take to end"},
+    {0},
+};
+
+static const struct opt_spec lease_grant_opts[] = {
+    {.name = "--session",
+     .kind = OPT_UUID,
+     .flags = OPT_ONE_OF,
+     .member = "session_id",
+     .value = "ID",
+     .help = "for this running sandbox"},
+    {.name = "--chat",
+     .kind = OPT_UUID,
+     .flags = OPT_ONE_OF,
+     .member = "chat_id",
+     .value = "ID",
+     .help = "for the running sandbox of this chat"},
+    {.name = "--user",
+     .kind = OPT_UUID,
+     .member = "user_id",
+     .value = "UUID",
+     .help = "who shall hold it (default: the chat's owner)"},
+    SCOPE("scope", NULL),
+    TTL("ttl_s", NULL),
+    CONNECTIONS("max_connections", NULL),
+    TOKEN_FILE(NULL),
+    {0},
+};
+
+static const struct opt_spec lease_get_opts[] = {OPERAND("ID", "the lease's id"), {0}};
+
+static const struct opt_spec lease_renew_opts[] = {
+    OPERAND("ID", "the lease's id"), TTL("ttl_s", NULL), TOKEN_FILE(NULL), {0}};
+
+static const struct opt_spec lease_revoke_opts[] = {
+    {.name = "ID",
+     .kind = OPT_UUID,
+     .flags = OPT_OPERAND | OPT_ONE_OF,
+     .member = "{}",
+     .help = "the lease's id"},
+    {.name = "--session",
+     .kind = OPT_UUID,
+     .flags = OPT_ONE_OF,
+     .member = "selector/session_id",
+     .value = "ID",
+     .help = "all leases of this sandbox"},
+    REASON,
+    {.name = "--wait",
+     .kind = OPT_INT,
+     .member = "wait_ms",
+     .value = "MS",
+     .min = 0,
+     .max = 10000,
+     .help = "wait so long for the doors to confirm"},
+    {0},
+};
+
+static const struct opt_spec key_create_opts[] = {
+    {.name = "--name",
+     .kind = OPT_TEXT,
+     .flags = OPT_REQUIRED,
+     .member = "name",
+     .value = "NAME",
+     .help = "what it is for"},
+    {.name = "--role",
+     .kind = OPT_TEXT,
+     .flags = OPT_REQUIRED,
+     .member = "role",
+     .value = "ROLE",
+     .help = "admin, bot or viewer"},
+    {.name = "--allowed-user",
+     .kind = OPT_UUID,
+     .flags = OPT_REPEATED,
+     .member = "allowed_users",
+     .value = "UUID",
+     .help = "limit it to this user (may be given again)"},
+    {.name = "--default-user",
+     .kind = OPT_UUID,
+     .member = "default_user",
+     .value = "UUID",
+     .help = "owner of chats that 'sandbox create' makes"},
+    {.name = "--out",
+     .kind = OPT_SECRET_FILE,
+     .value = "FILE",
+     .help = "write the key to FILE, 0600, a new one, instead of showing it"},
+    {0},
+};
+
+static const struct opt_spec connect_opts[] = {
+    CHAT_OPERAND,
+    PROFILE,
+    SCOPE("lease/scope", NULL),
+    TTL("lease/ttl_s", NULL),
+    {.name = "--linger",
+     .kind = OPT_INT,
+     .value = "MS",
+     .min = 0,
+     .max = DAY_S * SECOND,
+     .help = "at the end of stdin wait until no answer came for so long (default: 500)"},
+    {0},
+};
+
+static const char connect_notes[] =
+    "Opens (or finds) the chat's sandbox and a lease in one call and connects straight to the\n"
+    "sandbox's door. Each line of stdin goes out as one message, each message comes to stdout as\n"
+    "a line; binary messages are written as they are. On a terminal control characters are shown\n"
+    "as '?'. The lease is renewed in good time and given back at the end. When the door is away\n"
+    "for a moment, or the connection is lost, leasectl connects again with a new lease.\n"
+    "With --json, what happens is told on stderr, one JSON object a line: ready, renewed,\n"
+    "renew_failed, reconnecting, closed, error.\n"
+    "\n"
+    "Exit codes: 0 end of stdin, or the agent ended (close code 4411); 3 no such chat; 4 lease\n"
+    "revoked (4403), refused or expired (4401), or not allowed to write (4430); 5 the gateway or\n"
+    "the door cannot be reached; 1 anything else.\n";
+
+const struct command commands[] = {
+    {.name = "health",
+     .summary = "Ask whether the gateway is there.",
+     .opts = no_opts,
+     .method = "GET",
+     .path = "/health",
+     .view = &view_health,
+     .timeout_ms = 10 * SECOND,
+     .keyless = true,
+     .run = rest_run},
+    {.name = "chat create",
+     .summary = "Make a chat.",
+     .opts = chat_create_opts,
+     .method = "POST",
+     .path = "/chats",
+     .view = &view_chat,
+     .timeout_ms = QUICK,
+     .run = rest_run},
+    {.name = "chat get",
+     .summary = "Show a chat.",
+     .opts = chat_get_opts,
+     .method = "GET",
+     .path = "/chats/{}",
+     .view = &view_chat,
+     .timeout_ms = QUICK,
+     .run = rest_run},
+    {.name = "sandbox create",
+     .summary = "Start or find the sandbox of a chat; an unknown chat is made.",
+     .opts = sandbox_create_opts,
+     .method = "POST",
+     .path = "/create",
+     .view = &view_created,
+     .timeout_ms = STARTUP,
+     .run = rest_run},
+    {.name = "sandbox open",
+     .summary = "Start or find the sandbox of a chat, on request with a lease.",
+     .notes = "The token of the lease is shown only with --json.\n",
+     .opts = sandbox_open_opts,
+     .method = "POST",
+     .path = "/sandboxes",
+     .view = &view_opened,
+     .timeout_ms = STARTUP,
+     .run = rest_run},
+    {.name = "sandbox get",
+     .summary = "Show a sandbox.",
+     .opts = sandbox_get_opts,
+     .method = "GET",
+     .path = "/sandboxes/{}",
+     .view = &view_sandbox,
+     .timeout_ms = QUICK,
+     .run = rest_run},
+    {.name = "sandbox stop",
+     .summary = "Stop a sandbox; its leases end.",
+     .opts = sandbox_stop_opts,
+     .method = "POST",
+     .path = "/sandboxes/{}/stop",
+     .view = &view_sandbox,
+     .timeout_ms = STARTUP,
+     .run = rest_run},
+    {.name = "lease grant",
+     .summary = "Ask for a lease of a running sandbox.",
+     .notes = "The token is shown only with --json.\n",
+     .opts = lease_grant_opts,
+     .method = "POST",
+     .path = "/leases",
+     .view = &view_grant,
+     .timeout_ms = QUICK,
+     .run = rest_run},
+    {.name = "lease get",
+     .summary = "Show a lease.",
+     .opts = lease_get_opts,
+     .method = "GET",
+     .path = "/leases/{}",
+     .view = &view_lease,
+     .timeout_ms = QUICK,
+     .run = rest_run},
+    {.name = "lease renew",
+     .summary = "Prolong a lease; connections under it stay up.",
+     .notes = "The new token is shown only with --json.\n",
+     .opts = lease_renew_opts,
+     .method = "POST",
+     .path = "/leases/{}/renew",
+     .view = &view_grant,
+     .timeout_ms = QUICK,
+     .run = rest_run},
+    {.name = "lease revoke",
+     .summary = "Withdraw leases; live connections under them are cut.",
+     .notes =
+         "Without --wait the answer comes once the revocation is durable. With it, each door\n"
+         "is listed with the connections it cut and the time that took; exit code 1 says that\n"
+         "a door has not confirmed yet.\n",
+     .opts = lease_revoke_opts,
+     .view = &view_revocation,
+     .timeout_ms = QUICK,
+     .run = revoke_run},
+    {.name = "key create",
+     .summary = "Make an API key; it is shown this once.",
+     .opts = key_create_opts,
+     .method = "POST",
+     .path = "/api-keys",
+     .view = &view_api_key,
+     .timeout_ms = QUICK,
+     .run = rest_run},
+    {.name = "connect",
+     .summary = "Talk to the agent of a chat.",
+     .notes = connect_notes,
+     .opts = connect_opts,
+     .method = "POST",
+     .path = "/sandboxes",
+     .timeout_ms = STARTUP,
+     .run = connect_run},
+    {0},
+};

@@ -1,0 +1,221 @@
+/* leasectl: finds the command, the gateway and the key, and runs the command's row. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "command.h"
+#include "secret_file.h"
+
+#define DEFAULT_URL "http://127.0.0.1:8123"
+
+static const struct opt_spec global_opts[] = {
+    {.name = "--url",
+     .kind = OPT_TEXT,
+     .value = "URL",
+     .help = "the gateway (default: $LEASEHOLD_URL, else " DEFAULT_URL ")"},
+    {.name = "--key-file",
+     .kind = OPT_FILE,
+     .value = "FILE",
+     .help = "file with the API key (default: the key in $LEASEHOLD_KEY)"},
+    {.name = "--ca-file",
+     .kind = OPT_FILE,
+     .value = "FILE",
+     .help = "certificates to trust for https (default: the system's)"},
+    {.name = "--timeout",
+     .kind = OPT_INT,
+     .value = "SECONDS",
+     .min = 1,
+     .max = 86400,
+     .help = "wait so long for an answer"},
+    {.name = "--json", .kind = OPT_FLAG, .help = "print the gateway's answer as it is"},
+    {.name = "--help", .kind = OPT_FLAG, .help = "show this"},
+    {.name = "--version", .kind = OPT_FLAG, .help = "show the version"},
+    {0},
+};
+
+static void print_commands(FILE *out)
+{
+    fputs("Commands:\n", out);
+    for (const struct command *c = commands; c->name != NULL; c++) {
+        fprintf(out, "  %-16s %s\n", c->name, c->summary);
+    }
+}
+
+static void print_usage(FILE *out)
+{
+    fputs("Usage: leasectl [OPTION]… COMMAND …\n\n", out);
+    print_commands(out);
+    fputs("\nOptions of every command:\n", out);
+    options_print_help(global_opts, out);
+    fputs("\n'leasectl COMMAND --help' tells more.\n"
+          "Exit codes: 0, 1 failure, 2 usage, 3 not found, 4 denied, 5 unreachable.\n",
+          out);
+}
+
+static void print_help(const struct command *c, FILE *out)
+{
+    fprintf(out, "Usage: leasectl %s", c->name);
+    options_print_usage(c->opts, out);
+    fprintf(out, "\n%s\n", c->summary);
+    if (c->opts->name != NULL) {
+        fputc('\n', out);
+        options_print_help(c->opts, out);
+    }
+    fputs("\nOptions of every command:\n", out);
+    options_print_help(global_opts, out);
+    if (c->notes != NULL) {
+        fprintf(out, "\n%s", c->notes);
+    }
+}
+
+static int usage_error(const struct command *c, const char *why)
+{
+    fprintf(stderr, "leasectl: %s\n", why);
+    if (c != NULL) {
+        fprintf(stderr, "Usage: leasectl %s", c->name);
+        options_print_usage(c->opts, stderr);
+        fputc('\n', stderr);
+    } else {
+        print_commands(stderr);
+    }
+    return EXIT_USAGE;
+}
+
+/* Does the line begin with the words of `name`? Returns how many words, 0 for no. */
+static int match_words(const char *name, int argc, char *const *argv)
+{
+    int words = 0;
+    while (words < argc) {
+        size_t len = strlen(argv[words]);
+        if (len == 0 || strncmp(name, argv[words], len) != 0) {
+            return 0;
+        }
+        words++;
+        if (name[len] == '\0') {
+            return words;
+        }
+        if (name[len] != ' ') {
+            return 0;
+        }
+        name += len + 1;
+    }
+    return 0;
+}
+
+static const struct command *find_command(int argc, char *const *argv, int *ret_words)
+{
+    for (const struct command *c = commands; c->name != NULL; c++) {
+        int words = match_words(c->name, argc, argv);
+        if (words > 0) {
+            *ret_words = words;
+            return c;
+        }
+    }
+    return NULL;
+}
+
+/* Finds the key; *ret stays "" if there is none. The environment's is read only without a file. */
+static int find_key(const struct options *o, char ret[static API_KEY_MAX], struct err *e)
+{
+    const char *file = options_text(o, "--key-file", NULL);
+    if (file != NULL) {
+        bool open_to_others = false;
+        if (secret_file_read(file, ret, API_KEY_MAX, &open_to_others, e) < 0) {
+            return -1;
+        }
+        if (open_to_others) {
+            fprintf(stderr, "leasectl: warning: %s can be read by others; chmod 600 it\n", file);
+        }
+        return 0;
+    }
+    const char *env = getenv("LEASEHOLD_KEY");
+    if (env == NULL || env[0] == '\0') {
+        return 0;
+    }
+    if (strlen(env) >= API_KEY_MAX || !secret_valid(env)) {
+        return err_set(e, ERR_INVALID_REQUEST, "LEASEHOLD_KEY does not hold a key");
+    }
+    memcpy(ret, env, strlen(env) + 1);
+    return 0;
+}
+
+static int init_access(struct api_access *ret, const struct command *c, const struct options *o,
+                       struct err *e)
+{
+    char key[API_KEY_MAX] = "";
+    const char *env = getenv("LEASEHOLD_URL");
+    const char *url = options_text(o, "--url", env != NULL && env[0] != '\0' ? env : DEFAULT_URL);
+    int rc = find_key(o, key, e);
+    if (rc == 0 && key[0] == '\0' && !c->keyless) {
+        rc = err_set(e, ERR_INVALID_REQUEST, "no API key: give --key-file, or LEASEHOLD_KEY");
+    }
+    if (rc == 0) {
+        rc = api_access_init(ret, url, key[0] != '\0' ? key : NULL,
+                             options_text(o, "--ca-file", NULL), e);
+    }
+    explicit_bzero(key, sizeof(key));
+    return rc;
+}
+
+static int run_command(const struct command *c, const struct options *o)
+{
+    struct err e;
+    struct cli cli = {
+        .json = options_has(o, "--json"),
+        .timeout_ms = (long)options_int(o, "--timeout", 0) * 1000,
+    };
+    int code = EXIT_FAILED;
+    if (init_access(&cli.access, c, o, &e) < 0) {
+        code = report_err(&e);
+    } else {
+        code = c->run(&cli, c, o);
+    }
+    api_access_done(&cli.access);
+    return code;
+}
+
+static int run_line(int argc, char *const *argv)
+{
+    struct err e;
+    struct options o = {0};
+    int used = 0;
+    if (options_parse(NULL, global_opts, argc, argv, &o, &used, &e) < 0) {
+        return usage_error(NULL, e.msg);
+    }
+    if (options_has(&o, "--version")) {
+        puts("leasectl " LEASEHOLD_VERSION);
+        return EXIT_OK;
+    }
+    argc -= used;
+    argv += used;
+    if (argc == 0 && options_has(&o, "--help")) {
+        print_usage(stdout);
+        return EXIT_OK;
+    }
+    int words = 0;
+    const struct command *c = find_command(argc, argv, &words);
+    if (c == NULL) {
+        return usage_error(NULL, argc == 0 ? "a command is missing" : "no such command");
+    }
+    if (options_parse(c->opts, global_opts, argc - words, argv + words, &o, &used, &e) < 0) {
+        return usage_error(c, e.msg);
+    }
+    if (options_has(&o, "--help")) {
+        print_help(c, stdout);
+        return EXIT_OK;
+    }
+    if (options_check(c->opts, &o, &e) < 0) {
+        return usage_error(c, e.msg);
+    }
+    return run_command(c, &o);
+}
+
+int main(int argc, char **argv)
+{
+    int code = run_line(argc - 1, argv + 1);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fprintf(stderr, "leasectl: stdout cannot be written\n");
+        return code == EXIT_OK ? EXIT_FAILED : code;
+    }
+    return code;
+}

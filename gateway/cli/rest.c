@@ -1,0 +1,154 @@
+#include "command.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "request.h"
+#include "secret_file.h"
+
+#define ARENA_CAP (32UL * 1024 * 1024)
+
+int report_err(const struct err *e)
+{
+    fprintf(stderr, "leasectl: %s\n", e->msg);
+    return api_exit_code_of_err(e);
+}
+
+static const struct opt_value *secret_file_option(const struct options *o)
+{
+    for (size_t i = 0; i < o->n; i++) {
+        if (o->values[i].spec->kind == OPT_SECRET_FILE) {
+            return &o->values[i];
+        }
+    }
+    return NULL;
+}
+
+static void print_body(const struct buf *body)
+{
+    fwrite(body->data, 1, body->len, stdout);
+    if (body->len > 0 && body->data[body->len - 1] != '\n') {
+        fputc('\n', stdout);
+    }
+}
+
+static int save_secret(const struct view *view, const void *obj, struct secret_file *file,
+                       struct err *e)
+{
+    const char *secret = view->secret(obj);
+    if (secret == NULL || !secret_valid(secret)) {
+        return err_set(e, ERR_INTERNAL, "the answer holds no secret to be written");
+    }
+    return secret_file_commit(file, secret, e);
+}
+
+/* `file` NULL: none was asked for. */
+static int show_answer(const struct cli *cli, const struct command *cmd, const struct options *o,
+                       const struct api_answer *a, struct secret_file *file, struct arena *arena)
+{
+    struct err e;
+    void *obj = arena_alloc(arena, cmd->view->size);
+    if (obj == NULL) {
+        err_set(&e, ERR_INTERNAL, "no memory");
+        return report_err(&e);
+    }
+    struct err bad;
+    if (json_decode_lenient(a->body.data, a->body.len, cmd->view->fields, obj, arena, &bad) < 0) {
+        err_set(&e, ERR_INTERNAL, "the answer is not one of a leasehold gateway: %s", bad.msg);
+        return report_err(&e);
+    }
+    /* First what cannot be had again, then what is only shown. */
+    if (file != NULL && save_secret(cmd->view, obj, file, &e) < 0) {
+        return report_err(&e);
+    }
+    if (cli->json) {
+        print_body(&a->body);
+    } else {
+        bool show_secret = cmd->view->show_secret && file == NULL;
+        output_object(cmd->view->fields, obj, show_secret, stdout);
+    }
+    return cmd->view->outcome != NULL ? cmd->view->outcome(obj, o) : EXIT_OK;
+}
+
+static int finish(const struct cli *cli, const struct command *cmd, const struct options *o,
+                  const struct api_answer *a, struct secret_file *file)
+{
+    struct arena *arena = arena_new(ARENA_CAP);
+    if (arena == NULL) {
+        return EXIT_FAILED;
+    }
+    int code = api_exit_code(a->status);
+    if (api_answer_ok(a)) {
+        code = show_answer(cli, cmd, o, a, file, arena);
+    } else {
+        struct api_problem p;
+        api_problem_read(a, arena, &p);
+        api_problem_print(&p);
+    }
+    arena_free(arena);
+    return code;
+}
+
+static int call(const struct cli *cli, const struct command *cmd, const struct options *o,
+                const struct request *req, struct api_answer *ret, struct err *e)
+{
+    struct api *api = api_new(&cli->access);
+    if (api == NULL) {
+        return err_set(e, ERR_INTERNAL, "no memory");
+    }
+    /* The gateway answers a stop when the sandbox has used its grace. */
+    long timeout_ms = cmd->timeout_ms + (long)options_int(o, "--grace", 0) * 1000;
+    int rc = api_call(api, req->method, req->path.data, req->body.len > 0 ? &req->body : NULL,
+                      cli->timeout_ms > 0 ? cli->timeout_ms : timeout_ms, ret, e);
+    api_free(api);
+    return rc;
+}
+
+static int send_request(const struct cli *cli, const struct command *cmd, const struct options *o,
+                        const struct request *req)
+{
+    struct err e;
+    struct secret_file file = {0};
+    const struct opt_value *out = secret_file_option(o);
+    /* A token is written over its predecessor; a key never over another key. */
+    bool replace = out != NULL && strcmp(out->spec->name, "--token-file") == 0;
+    if (out != NULL && secret_file_prepare(&file, out->text, replace, &e) < 0) {
+        return report_err(&e);
+    }
+    struct api_answer answer;
+    api_answer_init(&answer);
+    int code;
+    if (call(cli, cmd, o, req, &answer, &e) < 0) {
+        code = report_err(&e);
+    } else {
+        code = finish(cli, cmd, o, &answer, out != NULL ? &file : NULL);
+    }
+    api_answer_done(&answer);
+    secret_file_abort(&file);
+    return code;
+}
+
+static int run_at(const struct cli *cli, const struct command *cmd, const struct options *o,
+                  const char *method, const char *path)
+{
+    struct err e;
+    struct request req;
+    request_init(&req);
+    int code = request_build(method, path, o, &req, &e) < 0 ? report_err(&e)
+                                                            : send_request(cli, cmd, o, &req);
+    request_done(&req);
+    return code;
+}
+
+int rest_run(const struct cli *cli, const struct command *cmd, const struct options *o)
+{
+    return run_at(cli, cmd, o, cmd->method, cmd->path);
+}
+
+int revoke_run(const struct cli *cli, const struct command *cmd, const struct options *o)
+{
+    if (options_has(o, "--session")) {
+        return run_at(cli, cmd, o, "POST", "/leases/revoke");
+    }
+    return run_at(cli, cmd, o, "DELETE", "/leases/{}");
+}

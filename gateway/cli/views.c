@@ -1,0 +1,192 @@
+#include "views.h"
+
+#include "api.h"
+
+#define PEM_MAX   65536
+#define ITEMS_MAX 100000
+
+struct health_view {
+    char *status, *name, *version, *env;
+};
+
+static const struct field health_fields[] = {
+    FIELD_STR(struct health_view, status),
+    FIELD_STR(struct health_view, name),
+    FIELD_STR(struct health_view, version),
+    FIELD_STR(struct health_view, env),
+    {0},
+};
+const struct view view_health = {.fields = health_fields, .size = sizeof(struct health_view)};
+
+struct chat_view {
+    char *chat_id, *user_id, *workspace_id, *title, *metadata, *created_at, *updated_at;
+};
+
+static const struct field chat_fields[] = {
+    FIELD_STR(struct chat_view, chat_id),
+    FIELD_STR(struct chat_view, user_id),
+    FIELD_STR(struct chat_view, workspace_id),
+    FIELD_STR(struct chat_view, title),
+    FIELD_RAW(struct chat_view, metadata, .max = 65536),
+    FIELD_STR(struct chat_view, created_at),
+    FIELD_STR(struct chat_view, updated_at),
+    {0},
+};
+const struct view view_chat = {.fields = chat_fields, .size = sizeof(struct chat_view)};
+
+static const struct field created_fields[] = {
+    FIELD_STR(struct sandbox_view, session_id),   FIELD_STR(struct sandbox_view, chat_id),
+    FIELD_STR(struct sandbox_view, container_id), FIELD_STR(struct sandbox_view, status),
+    FIELD_STR(struct sandbox_view, expires_at),   {0},
+};
+const struct view view_created = {.fields = created_fields, .size = sizeof(struct sandbox_view)};
+
+static const struct field sandbox_fields[] = {
+    FIELD_STR(struct sandbox_view, session_id),
+    FIELD_STR(struct sandbox_view, chat_id),
+    FIELD_STR(struct sandbox_view, user_id),
+    FIELD_STR(struct sandbox_view, container_id),
+    FIELD_STR(struct sandbox_view, engine),
+    FIELD_STR(struct sandbox_view, node),
+    FIELD_STR(struct sandbox_view, profile),
+    FIELD_INT(struct sandbox_view, generation),
+    FIELD_STR(struct sandbox_view, status),
+    FIELD_STR(struct sandbox_view, reason),
+    FIELD_STR(struct sandbox_view, created_at),
+    FIELD_STR(struct sandbox_view, started_at),
+    FIELD_STR(struct sandbox_view, last_activity_at),
+    FIELD_STR(struct sandbox_view, expires_at),
+    {0},
+};
+const struct view view_sandbox = {.fields = sandbox_fields, .size = sizeof(struct sandbox_view)};
+
+static const struct field lease_fields[] = {
+    FIELD_STR(struct lease_view, lease_id),
+    FIELD_STR(struct lease_view, session_id),
+    FIELD_STR(struct lease_view, chat_id),
+    FIELD_STR(struct lease_view, user_id),
+    FIELD_STRLIST(struct lease_view, scope),
+    FIELD_STR(struct lease_view, use),
+    FIELD_INT(struct lease_view, max_connections),
+    FIELD_STR(struct lease_view, state),
+    FIELD_TIME(struct lease_view, issued_at),
+    FIELD_TIME(struct lease_view, expires_at),
+    FIELD_TIME(struct lease_view, max_expires_at),
+    FIELD_STR(struct lease_view, revoked_at),
+    FIELD_STR(struct lease_view, revoked_reason),
+    FIELD_INT(struct lease_view, connections),
+    {0},
+};
+const struct view view_lease = {.fields = lease_fields, .size = sizeof(struct lease_view)};
+
+static const struct field endpoint_fields[] = {
+    FIELD_STR(struct endpoint_view, url),
+    FIELD_STR(struct endpoint_view, protocol),
+    FIELD_STR(struct endpoint_view, ca_pem, .max = PEM_MAX),
+    FIELD_STR(struct endpoint_view, cert_sha256),
+    {0},
+};
+
+static const struct field grant_fields[] = {
+    FIELD_OBJPTR(struct grant_view, lease, lease_fields, struct lease_view),
+    FIELD_OBJPTR(struct grant_view, endpoint, endpoint_fields, struct endpoint_view),
+    FIELD_TIME(struct grant_view, renew_after),
+    FIELD_STR(struct grant_view, token, .flags = FIELD_SECRET),
+    {0},
+};
+
+static const char *grant_secret(const void *obj)
+{
+    return ((const struct grant_view *)obj)->token;
+}
+
+const struct view view_grant = {
+    .fields = grant_fields, .size = sizeof(struct grant_view), .secret = grant_secret};
+
+static const struct field opened_fields[] = {
+    FIELD_OBJPTR(struct opened_view, sandbox, sandbox_fields, struct sandbox_view),
+    FIELD_OBJPTR(struct opened_view, grant, grant_fields, struct grant_view),
+    {0},
+};
+
+static const char *opened_secret(const void *obj)
+{
+    const struct opened_view *v = obj;
+    return v->grant != NULL ? v->grant->token : NULL;
+}
+
+const struct view view_opened = {
+    .fields = opened_fields, .size = sizeof(struct opened_view), .secret = opened_secret};
+
+struct door_view {
+    char *session_id;
+    bool acked;
+    int64_t cut, latency_us;
+};
+
+struct revocation_view {
+    int64_t matched, revoked;
+    struct list doors;       /* struct door_view */
+    struct list unconfirmed; /* char * */
+};
+
+static const struct field door_fields[] = {
+    FIELD_STR(struct door_view, session_id),
+    FIELD_BOOL(struct door_view, acked),
+    FIELD_INT(struct door_view, cut),
+    FIELD_INT(struct door_view, latency_us),
+    {0},
+};
+
+static const struct field revocation_fields[] = {
+    FIELD_INT(struct revocation_view, matched),
+    FIELD_INT(struct revocation_view, revoked),
+    FIELD_OBJLIST(struct revocation_view, doors, door_fields, struct door_view, .max = ITEMS_MAX),
+    FIELD_STRLIST(struct revocation_view, unconfirmed, .max = ITEMS_MAX),
+    {0},
+};
+
+/* Who asks to wait wants to know that nobody is connected any more. */
+static int revocation_outcome(const void *obj, const struct options *o)
+{
+    const struct revocation_view *v = obj;
+    return options_has(o, "--wait") && v->unconfirmed.n > 0 ? EXIT_FAILED : EXIT_OK;
+}
+
+const struct view view_revocation = {.fields = revocation_fields,
+                                     .size = sizeof(struct revocation_view),
+                                     .outcome = revocation_outcome};
+
+struct api_key_view {
+    char *key_id, *name, *role;
+    struct list allowed_users; /* char * */
+    char *default_user, *created_at, *expires_at;
+};
+
+struct created_key_view {
+    struct api_key_view *api_key;
+    char *key;
+};
+
+static const struct field api_key_fields[] = {
+    FIELD_STR(struct api_key_view, key_id),       FIELD_STR(struct api_key_view, name),
+    FIELD_STR(struct api_key_view, role),         FIELD_STRLIST(struct api_key_view, allowed_users),
+    FIELD_STR(struct api_key_view, default_user), FIELD_STR(struct api_key_view, created_at),
+    FIELD_STR(struct api_key_view, expires_at),   {0},
+};
+
+static const struct field created_key_fields[] = {
+    FIELD_OBJPTR(struct created_key_view, api_key, api_key_fields, struct api_key_view),
+    FIELD_STR(struct created_key_view, key, .flags = FIELD_SECRET),
+    {0},
+};
+
+static const char *created_key_secret(const void *obj)
+{
+    return ((const struct created_key_view *)obj)->key;
+}
+
+const struct view view_api_key = {.fields = created_key_fields,
+                                  .size = sizeof(struct created_key_view),
+                                  .secret = created_key_secret,
+                                  .show_secret = true};

@@ -1,0 +1,53 @@
+/*
+ * The answers of the gateway as structs, with the members leasectl shows or uses. Times stay text:
+ * they are only shown, except in a grant.
+ */
+#ifndef CLI_VIEWS_H
+#define CLI_VIEWS_H
+
+#include "output.h"
+
+struct lease_view {
+    char *lease_id, *session_id, *chat_id, *user_id;
+    struct list scope; /* char * */
+    char *use;
+    int64_t max_connections;
+    char *state;
+    int64_t issued_at, expires_at, max_expires_at;
+    char *revoked_at, *revoked_reason;
+    int64_t connections;
+};
+
+struct endpoint_view {
+    char *url, *protocol, *ca_pem, *cert_sha256;
+};
+
+struct grant_view {
+    struct lease_view *lease;
+    char *token;
+    struct endpoint_view *endpoint;
+    int64_t renew_after;
+};
+
+struct sandbox_view {
+    char *session_id, *chat_id, *user_id, *container_id, *engine, *node, *profile;
+    int64_t generation;
+    char *status, *reason, *created_at, *started_at, *last_activity_at, *expires_at;
+};
+
+struct opened_view {
+    struct sandbox_view *sandbox;
+    struct grant_view *grant;
+};
+
+extern const struct view view_health;
+extern const struct view view_chat;
+extern const struct view view_created; /* of POST /create */
+extern const struct view view_sandbox;
+extern const struct view view_opened;
+extern const struct view view_lease;
+extern const struct view view_grant;
+extern const struct view view_revocation;
+extern const struct view view_api_key;
+
+#endif
