@@ -60,13 +60,23 @@ void core_lease_drop_if_dead(struct door_core *c, struct door_lease *lease, int6
     free(lease);
 }
 
-void core_peer_close(struct door_core *c, struct door_peer *peer, int code)
+/* An ended agent takes no right away: what it said last may still go out. */
+static bool is_soft(int code)
 {
-    peer->revoked = true;
-    if (peer->code != 0)
-        return;
+    return code == CLOSE_AGENT_ENDED;
+}
+
+bool core_peer_close(struct door_core *c, struct door_peer *peer, int code)
+{
+    bool closing = peer->code != 0;
+
+    if (!is_soft(code))
+        peer->revoked = true;
+    if (closing && (is_soft(code) || !is_soft(peer->code)))
+        return false;
     peer->code = code;
     c->io.close(c->io.ctx, peer, code);
+    return true;
 }
 
 int64_t core_lease_cut(struct door_core *c, struct door_lease *lease, int code)
@@ -76,11 +86,9 @@ int64_t core_lease_cut(struct door_core *c, struct door_lease *lease, int code)
 
     /* First the flag on all of them: closing takes time, and nothing may pass meanwhile. */
     DL_FOREACH (lease->peers, peer)
-        peer->revoked = true;
-    DL_FOREACH (lease->peers, peer) {
-        n += peer->code == 0;
-        core_peer_close(c, peer, code);
-    }
+        peer->revoked |= !is_soft(code);
+    DL_FOREACH (lease->peers, peer)
+        n += core_peer_close(c, peer, code);
     return n;
 }
 

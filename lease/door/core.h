@@ -47,7 +47,9 @@ struct door_core_io {
     void *ctx;
     /* `peer` was admitted: send it `ready`, then let it talk. */
     void (*admitted)(void *ctx, struct door_peer *peer);
-    /* End the connection with this code; peer->revoked is set already. Once a peer. */
+    /* End the connection with this code. If peer->revoked is set, and it is except with
+     * CLOSE_AGENT_ENDED, nothing that is queued may go out any more. After CLOSE_AGENT_ENDED a
+     * second, harder close may follow; otherwise once a peer. */
     void (*close)(void *ctx, struct door_peer *peer, int code);
     /* Send to the gateway if it is connected, else drop. Borrows *m. */
     void (*send)(void *ctx, const struct door_msg *m);

@@ -202,9 +202,15 @@ static bool lease_holds(struct door_core *c, struct door_lease *lease, int64_t n
     return false;
 }
 
+static bool peer_open(struct door_core *c, struct door_peer *peer, int64_t now_us)
+{
+    return !peer->revoked && peer->code == 0 && peer->state == PEER_ADMITTED &&
+           lease_holds(c, peer->lease, now_us);
+}
+
 bool door_core_pass_in(struct door_core *c, struct door_peer *peer, size_t len, int64_t now_us)
 {
-    if (peer->revoked || peer->state != PEER_ADMITTED || !lease_holds(c, peer->lease, now_us))
+    if (!peer_open(c, peer, now_us))
         return false;
     if (!(peer->scope & peer->lease->scope & SCOPE_WRITE)) {
         core_peer_close(c, peer, CLOSE_SCOPE);
@@ -219,8 +225,7 @@ bool door_core_pass_in(struct door_core *c, struct door_peer *peer, size_t len, 
 
 bool door_core_pass_out(struct door_core *c, struct door_peer *peer, size_t len, int64_t now_us)
 {
-    if (peer->revoked || peer->state != PEER_ADMITTED || !lease_holds(c, peer->lease, now_us) ||
-        !(peer->scope & peer->lease->scope & SCOPE_READ))
+    if (!peer_open(c, peer, now_us) || !(peer->scope & peer->lease->scope & SCOPE_READ))
         return false;
     peer->bytes_out += (int64_t)len;
     c->bytes_out += (int64_t)len;

@@ -61,8 +61,8 @@ int64_t core_gateway_s(const struct door_core *c, int64_t now_us);
 struct door_lease *core_lease_find(const struct door_core *c, const struct id *jti);
 void core_lease_drop_if_dead(struct door_core *c, struct door_lease *lease, int64_t now_us);
 
-/* Flags and closes one peer, or all of a lease. */
-void core_peer_close(struct door_core *c, struct door_peer *peer, int code);
+/* Flags and closes one peer, or all of a lease (returns how many it asked to close). */
+bool core_peer_close(struct door_core *c, struct door_peer *peer, int code);
 int64_t core_lease_cut(struct door_core *c, struct door_lease *lease, int code);
 
 /* Judges every waiting peer again: after an operation, a change of state, in time. */

@@ -1,0 +1,365 @@
+#include "server.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <utlist.h>
+
+#include "client.h"
+#include "loop_lws.h"
+
+#define CLIENTS_MAX     512
+#define UNADMITTED_MAX  64
+#define AUTH_US         2000000
+#define ACCEPT_PER_TURN 16
+#define ACCEPT_PAUSE_US 100000       /* when there are no descriptors or memory for another one */
+#define DEAD_PEER_S     20           /* until a peer that acknowledges nothing is given up */
+#define PACE_HIGH       (256 * 1024) /* all readers are so far behind: the agent has to wait */
+#define PACE_LOW        (64 * 1024)  /* the first one is nearly up to date: it goes on */
+#define PACE_US         1000000      /* the longest that readers may hold the agent up */
+
+struct server {
+    struct loop *loop;
+    struct log *log;
+    struct id session_id;
+    struct list origins;
+    struct door_core *core;
+    struct agent *agent;
+    struct lws_vhost *vhost;
+    struct lws_protocols protocols[3];
+    char declined[CLIENT_NAME_MAX];
+
+    struct loop_fd *listener;
+    struct loop_timer *accept_timer; /* set: accepting is paused */
+    struct client *clients;
+    size_t count, unadmitted;
+    struct client *adopting; /* not yet known to be libwebsockets' */
+
+    struct loop_timer *pace_timer; /* set: the agent is paused */
+    bool pace_overrun;             /* it was paused long enough and nobody read anything since */
+};
+
+/* --- the listener ---------------------------------------------------------------------------- */
+
+static bool room_for_client(const struct server *s)
+{
+    return s->count < CLIENTS_MAX && s->unadmitted < UNADMITTED_MAX;
+}
+
+static void accepting_update(struct server *s)
+{
+    if (s->listener)
+        loop_fd_read(s->listener, room_for_client(s) && !loop_timer_is_set(s->accept_timer));
+}
+
+static void accept_resume(void *ctx)
+{
+    accepting_update(ctx);
+}
+
+static void socket_tune(int fd)
+{
+    int on = 1, idle_s = DEAD_PEER_S, every_s = 5, ms = DEAD_PEER_S * 1000;
+
+    /* Best effort: a socket that is no TCP has none of them. */
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof(every_s));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
+}
+
+static void client_adopt(struct server *s, struct client *cl, int fd)
+{
+    lws_adopt_desc_t info = {
+        .vh = s->vhost,
+        .type = LWS_ADOPT_SOCKET | LWS_ADOPT_HTTP,
+        .fd.sockfd = fd,
+        .opaque = cl,
+    };
+    struct lws *wsi;
+
+    DL_APPEND(s->clients, cl);
+    s->count++;
+    s->unadmitted++;
+    s->adopting = cl;
+    /* Closes the socket when it fails, and has told us so by WSI_DESTROY or not. */
+    wsi = lws_adopt_descriptor_vhost_via_info(&info);
+    if (!wsi && s->adopting)
+        server_gone(s, cl);
+    else if (wsi)
+        cl->wsi = wsi;
+    s->adopting = NULL;
+}
+
+static int client_accept(struct server *s)
+{
+    int fd = accept4(loop_fd_get(s->listener), NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct client *cl;
+
+    if (fd < 0)
+        return -1;
+    cl = calloc(1, sizeof(*cl));
+    if (!cl) {
+        close(fd);
+        errno = ENOMEM;
+        return -1;
+    }
+    cl->server = s;
+    cl->counted = true;
+    cl->auth_until_us = loop_now_us() + AUTH_US;
+    buf_init(&cl->token, TOKEN_MAX);
+    buf_init(&cl->in, 4096);
+    socket_tune(fd);
+    client_adopt(s, cl, fd);
+    return 0;
+}
+
+static bool is_passing(int err)
+{
+    return err == EAGAIN || err == EINTR || err == ECONNABORTED || err == EPROTO;
+}
+
+static void listener_readable(void *ctx)
+{
+    struct server *s = ctx;
+
+    for (int i = 0; i < ACCEPT_PER_TURN && room_for_client(s); i++) {
+        if (client_accept(s) == 0)
+            continue;
+        if (!is_passing(errno)) {
+            /* The connection stays in the backlog, so reading again at once would spin. */
+            log_event(s->log, LOG_WARNING, "accept_failed", LF_INT("errno", errno));
+            loop_timer_set(s->accept_timer, ACCEPT_PAUSE_US);
+        }
+        break;
+    }
+    accepting_update(s);
+}
+
+static void listener_writable(void *ctx)
+{
+    (void)ctx;
+}
+
+static void listener_ended(void *ctx)
+{
+    struct server *s = ctx;
+
+    s->listener = NULL;
+}
+
+/* --- life ------------------------------------------------------------------------------------ */
+
+static void pace_resume(void *ctx);
+
+static void server_free(struct server *s)
+{
+    if (!s)
+        return;
+    loop_timer_free(s->accept_timer);
+    loop_timer_free(s->pace_timer);
+    free(s);
+}
+
+struct server *server_new(const struct server_config *config, struct err *e)
+{
+    static const struct loop_fd_ops ops = {listener_readable, listener_writable, listener_ended};
+    struct server *s = calloc(1, sizeof(*s));
+
+    if (!s) {
+        err_set(e, ERR_INTERNAL, "no memory for the server");
+        return NULL;
+    }
+    s->loop = config->loop;
+    s->log = config->log;
+    s->session_id = config->session_id;
+    s->origins = config->origins;
+    client_protocols_fill(s->protocols, s->declined);
+    s->accept_timer = loop_timer_new(s->loop, accept_resume, s);
+    s->pace_timer = loop_timer_new(s->loop, pace_resume, s);
+    if (s->accept_timer && s->pace_timer)
+        s->vhost = loop_vhost_new(s->loop, "clients", s->protocols, s, e);
+    if (s->vhost)
+        s->listener = loop_fd_add(s->loop, config->listen_fd, &ops, s);
+    if (s->listener)
+        return s;
+    err_set(e, ERR_INTERNAL, "cannot watch the listener");
+    server_free(s);
+    return NULL;
+}
+
+void server_bind(struct server *s, struct door_core *core, struct agent *agent)
+{
+    s->core = core;
+    s->agent = agent;
+}
+
+static void admission_counted(struct server *s, struct client *cl)
+{
+    if (!cl->counted)
+        return;
+    cl->counted = false;
+    s->unadmitted--;
+    accepting_update(s);
+}
+
+static struct client *client_of(struct door_peer *peer)
+{
+    return (struct client *)((char *)peer - offsetof(struct client, peer));
+}
+
+void server_admitted(void *ctx, struct door_peer *peer)
+{
+    admission_counted(ctx, client_of(peer));
+    client_ready(client_of(peer));
+}
+
+void server_close(void *ctx, struct door_peer *peer, int code)
+{
+    (void)ctx;
+    client_close(client_of(peer), code);
+}
+
+void server_gone(struct server *s, struct client *cl)
+{
+    if (s->adopting == cl)
+        s->adopting = NULL;
+    door_core_gone(s->core, &cl->peer, cl->peer_code ? cl->peer_code : CLIENT_VANISHED);
+    admission_counted(s, cl);
+    DL_DELETE(s->clients, cl);
+    s->count--;
+    client_free(cl);
+    accepting_update(s);
+}
+
+int64_t server_step(struct server *s, int64_t now_us)
+{
+    struct client *cl, *next;
+    int64_t at, first = INT64_MAX;
+
+    DL_FOREACH_SAFE (s->clients, cl, next) {
+        if (cl->step == CLOSE_STEP_NONE && client_deadline_us(cl) <= now_us)
+            door_core_refuse(s->core, &cl->peer, CLOSE_UNAUTHENTICATED, "no_token", now_us);
+        at = client_deadline_us(cl);
+        if (at <= now_us || cl->step == CLOSE_STEP_FLUSH)
+            client_step(cl, now_us); /* may free it */
+    }
+    DL_FOREACH (s->clients, cl) {
+        at = client_deadline_us(cl);
+        first = at < first ? at : first;
+    }
+    return first;
+}
+
+size_t server_count(const struct server *s)
+{
+    return s->count;
+}
+
+/* --- lines of the agent ---------------------------------------------------------------------- */
+
+/* How far the most eager reader is behind; 0 without readers. */
+static size_t least_behind(const struct server *s)
+{
+    const struct client *cl;
+    size_t least = SIZE_MAX;
+
+    DL_FOREACH (s->clients, cl)
+        if (cl->peer.state == PEER_ADMITTED && cl->peer.code == 0 && (cl->peer.scope & SCOPE_READ))
+            least = cl->out_bytes < least ? cl->out_bytes : least;
+    return least == SIZE_MAX ? 0 : least;
+}
+
+/* The agent goes at the pace of its fastest reader; slower ones fall behind and are closed. But
+ * readers that take nothing at all hold it up for PACE_US only. */
+static void pace_update(struct server *s)
+{
+    size_t behind = least_behind(s);
+
+    if (!loop_timer_is_set(s->pace_timer) && !s->pace_overrun && behind >= PACE_HIGH) {
+        loop_timer_set(s->pace_timer, PACE_US);
+        agent_read(s->agent, false);
+    }
+    if (loop_timer_is_set(s->pace_timer) && behind <= PACE_LOW) {
+        loop_timer_stop(s->pace_timer);
+        agent_read(s->agent, true);
+    }
+}
+
+static void pace_resume(void *ctx)
+{
+    struct server *s = ctx;
+
+    s->pace_overrun = true;
+    agent_read(s->agent, true);
+}
+
+void server_drained(struct server *s, struct client *cl)
+{
+    if (cl->out_bytes <= PACE_LOW) {
+        s->pace_overrun = false;
+        pace_update(s);
+    }
+}
+
+void server_line(struct server *s, const char *text, size_t len)
+{
+    struct msg *m = msg_new_text(text, len);
+    int64_t now_us = loop_now_us();
+    struct client *cl;
+
+    if (!m) {
+        log_event(s->log, LOG_ERROR, "line_lost", LF_STR("why", "no_memory"));
+        return;
+    }
+    DL_FOREACH (s->clients, cl)
+        if (door_core_pass_out(s->core, &cl->peer, msg_len(m), now_us))
+            client_send(cl, m);
+    msg_unref(m);
+    pace_update(s);
+}
+
+void server_flow(struct server *s)
+{
+    struct client *cl;
+
+    DL_FOREACH (s->clients, cl)
+        client_flow(cl);
+}
+
+/* --- for client.c ---------------------------------------------------------------------------- */
+
+struct door_core *server_core(const struct server *s)
+{
+    return s->core;
+}
+
+struct agent *server_agent(const struct server *s)
+{
+    return s->agent;
+}
+
+char *server_declined(struct server *s)
+{
+    return s->declined;
+}
+
+const struct id *server_session(const struct server *s)
+{
+    return &s->session_id;
+}
+
+bool server_origin_allowed(const struct server *s, const char *origin)
+{
+    char *const *allowed = s->origins.items;
+
+    for (size_t i = 0; i < s->origins.n; i++)
+        if (strcmp(allowed[i], origin) == 0)
+            return true;
+    return false;
+}
