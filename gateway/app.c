@@ -1,0 +1,351 @@
+#include "app.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "changes.h"
+#include "rest.h"
+#include "sessions.h"
+
+extern char **environ;
+
+#define READ_THREADS   2
+#define FILE_THREADS   4
+#define LANE_QUEUE_MAX 1000
+#define DRAIN_POLL_MS  20
+#define DRAIN_MAX_MS   30000
+
+struct app {
+    const struct app_options *o;
+    struct config cfg;
+    struct services s;
+    struct keyset *keys;
+    struct server_timer *drain_timer;
+    int64_t drain_until_us;
+    int lock_fd, log_fd;
+};
+
+/* --- the run directory ----------------------------------------------------------------------- */
+
+static int run_path(const struct app *a, const char *name, char *ret, size_t size, struct err *e)
+{
+    if ((size_t)snprintf(ret, size, "%s/%s", a->cfg.run_dir, name) >= size)
+        return err_set(e, ERR_INTERNAL, "run_dir %s is too long a path", a->cfg.run_dir);
+    return 0;
+}
+
+/* One gateway a run directory: two would fight for doors and sandboxes. */
+static int run_dir_take(struct app *a, struct err *e)
+{
+    char path[4096];
+
+    if (mkdir(a->cfg.run_dir, 0711) && errno != EEXIST)
+        return err_sys(e, ERR_INTERNAL, errno, "make run_dir %s", a->cfg.run_dir);
+    /* Doors look up the control socket here under their own uid; nobody lists it. */
+    if (chmod(a->cfg.run_dir, 0711))
+        return err_sys(e, ERR_INTERNAL, errno, "chmod run_dir %s", a->cfg.run_dir);
+    if (run_path(a, "leasehold.lock", path, sizeof path, e))
+        return -1;
+    a->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (a->lock_fd < 0)
+        return err_sys(e, ERR_INTERNAL, errno, "open %s", path);
+    if (flock(a->lock_fd, LOCK_EX | LOCK_NB))
+        return err_set(e, ERR_CONFLICT, "another gateway runs on %s", a->cfg.run_dir);
+    if (run_path(a, "ready", path, sizeof path, e))
+        return -1;
+    if (unlink(path) && errno != ENOENT)
+        return err_sys(e, ERR_INTERNAL, errno, "remove %s", path);
+    return 0;
+}
+
+static int ready_write(const struct app *a, struct err *e)
+{
+    char path[4096], temp[4096];
+    FILE *f;
+
+    if (run_path(a, "ready", path, sizeof path, e) ||
+        run_path(a, "ready.new", temp, sizeof temp, e))
+        return -1;
+    f = fopen(temp, "we");
+    if (!f)
+        return err_sys(e, ERR_INTERNAL, errno, "write %s", temp);
+    fprintf(f, "%s\n%d\n", server_url(a->s.server), (int)getpid());
+    if (fclose(f) || rename(temp, path))
+        return err_sys(e, ERR_INTERNAL, errno, "write %s", path);
+    return 0;
+}
+
+/* --- signals --------------------------------------------------------------------------------- */
+
+static size_t work_left(const struct services *s)
+{
+    return server_open_requests(s->server) + lane_depth(s->runtime) + lane_depth(s->file) +
+           lane_depth(s->read);
+}
+
+static void drain_look(void *ctx)
+{
+    struct app *a = ctx;
+
+    if (work_left(&a->s) && clock_boot_us(a->s.clock) < a->drain_until_us) {
+        server_timer_arm(a->drain_timer, DRAIN_POLL_MS);
+        return;
+    }
+    server_stop(a->s.server);
+}
+
+/* Sandboxes and doors stay: the next gateway adopts them. */
+static void on_term(void *ctx)
+{
+    struct app *a = ctx;
+
+    if (a->s.draining)
+        return;
+    a->s.draining = true;
+    a->drain_until_us = clock_boot_us(a->s.clock) + DRAIN_MAX_MS * 1000;
+    log_event(a->s.log, LOG_INFO, "stopping", LF_INT("work", work_left(&a->s)));
+    server_stop_accepting(a->s.server);
+    drain_look(a);
+}
+
+static void on_hup(void *ctx)
+{
+    struct app *a = ctx;
+    struct config fresh;
+    struct err e;
+
+    if (config_load(a->o->config_file, environ, &fresh, &e)) {
+        log_error(a->s.log, "reload_failed", &e);
+        return;
+    }
+    log_set_level(a->s.log, (enum log_level)fresh.logging.level);
+    log_event(a->s.log, LOG_INFO, "reloaded");
+    config_done(&fresh);
+}
+
+/* --- control connections of doors ------------------------------------------------------------ */
+
+static int ws_open(void *ctx, uint64_t conn, const char *protocol, const struct http_request *r)
+{
+    struct services *s = ctx;
+
+    if (!r->local || strcmp(protocol, DOOR_CONTROL_PROTOCOL) || strcmp(r->path, DOOR_CONTROL_PATH))
+        return -1;
+    broker_door_open(s->broker, conn);
+    return 0;
+}
+
+static void ws_message(void *ctx, uint64_t conn, const char *data, size_t len)
+{
+    struct services *s = ctx;
+
+    broker_door_message(s->broker, conn, data, len);
+}
+
+static void ws_closed(void *ctx, uint64_t conn)
+{
+    struct services *s = ctx;
+
+    broker_door_closed(s->broker, conn);
+}
+
+/* --- timers ---------------------------------------------------------------------------------- */
+
+static void broker_due(void *ctx)
+{
+    struct services *s = ctx;
+
+    broker_tick(s->broker);
+}
+
+static void cleanup_due(void *ctx)
+{
+    struct services *s = ctx;
+
+    sessions_cleanup(s->sessions);
+    server_timer_arm(s->cleanup_timer, s->cfg->sandbox.cleanup_interval_seconds * 1000);
+}
+
+/* --- together -------------------------------------------------------------------------------- */
+
+static int log_make(struct app *a, struct err *e)
+{
+    const struct config_logging *l = &a->cfg.logging;
+
+    a->log_fd = STDOUT_FILENO;
+    if (l->output == LOG_TO_FILE) {
+        a->log_fd = open(l->file_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+        if (a->log_fd < 0)
+            return err_sys(e, ERR_INTERNAL, errno, "open logging.file_path %s", l->file_path);
+    } else if (l->output == LOG_TO_OTEL) {
+        return err_set(e, ERR_INTERNAL, "logging.output otel is not supported yet");
+    }
+    a->s.log = log_new(a->log_fd, (enum log_level)l->level, (enum log_format)l->format);
+    return a->s.log ? 0 : err_set(e, ERR_INTERNAL, "no memory for the log");
+}
+
+static int keys_load(struct app *a, struct err *e)
+{
+    char path[4096];
+
+    a->keys = keyset_new();
+    if (!a->keys)
+        return err_set(e, ERR_INTERNAL, "no memory for the keys");
+    a->s.keys = a->keys;
+    if ((size_t)snprintf(path, sizeof path, "%s/" SIGNING_KEY_FILE, a->cfg.dir) >= sizeof path)
+        return err_set(e, ERR_INTERNAL, "the configuration's path is too long");
+    return keyset_add_signing_file(a->keys, path, e);
+}
+
+static int store_make(struct app *a, struct err *e)
+{
+    char path[4096];
+    struct store_options o = {.path = path,
+                              .log = a->s.log,
+                              .inbox = server_inbox(a->s.server),
+                              .readers = READ_THREADS + FILE_THREADS + 4,
+                              .changed = changes_post,
+                              .changed_ctx = &a->s};
+
+    if ((size_t)snprintf(path, sizeof path, "%s/" STORE_FILE, a->cfg.storage.data_dir) >=
+        sizeof path)
+        return err_set(e, ERR_INTERNAL, "storage.data_dir is too long a path");
+    if (mkdir(a->cfg.storage.data_dir, 0700) && errno != EEXIST)
+        return err_sys(e, ERR_INTERNAL, errno, "make storage.data_dir %s", a->cfg.storage.data_dir);
+    return store_open(&o, &a->s.store, e);
+}
+
+static int lanes_make(struct app *a, struct err *e)
+{
+    struct inbox *in = server_inbox(a->s.server);
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    unsigned runtime = cpus > 0 ? (unsigned)cpus * 2 : 2;
+
+    a->s.read = lane_new("read", READ_THREADS, LANE_QUEUE_MAX, in, e);
+    a->s.file = a->s.read ? lane_new("file", FILE_THREADS, LANE_QUEUE_MAX, in, e) : NULL;
+    a->s.runtime = a->s.file ? lane_new("runtime", runtime, LANE_QUEUE_MAX, in, e) : NULL;
+    return a->s.runtime ? 0 : -1;
+}
+
+static int host_make(struct app *a, struct err *e)
+{
+    a->s.host = (struct sandbox_host){.cfg = &a->cfg,
+                                      .log = a->s.log,
+                                      .bin_dir = a->o->bin_dir,
+                                      .wait_ready = sessions_wait_ready};
+    return a->o->engine_new(&a->cfg, a->o->bin_dir, &a->s.host.engine, e);
+}
+
+static int server_make(struct app *a, struct err *e)
+{
+    struct server_handler handler = {.ctx = &a->s,
+                                     .http = rest_request,
+                                     .http_refused = rest_refused,
+                                     .ws_open = ws_open,
+                                     .ws_message = ws_message,
+                                     .ws_closed = ws_closed};
+
+    if (server_new(&a->cfg, a->s.log, &handler, &a->s.server, e))
+        return -1;
+    a->s.broker_timer = server_timer_new(a->s.server, broker_due, &a->s);
+    a->s.cleanup_timer = server_timer_new(a->s.server, cleanup_due, &a->s);
+    a->drain_timer = server_timer_new(a->s.server, drain_look, a);
+    return a->s.broker_timer && a->s.cleanup_timer && a->drain_timer
+               ? 0
+               : err_set(e, ERR_INTERNAL, "no memory for the timers");
+}
+
+static int brokers_make(struct app *a, struct err *e)
+{
+    struct services *s = &a->s;
+    struct broker_hooks hooks;
+
+    changes_broker_hooks(s, &hooks);
+    lease_policy_from_config(&a->cfg, &s->policy);
+    s->auth = auth_new();
+    s->broker = broker_new(&hooks, s->clock, &s->policy, &a->cfg.lease, s->keys);
+    s->sessions = sessions_new(s);
+    s->host.wait_ctx = s->sessions;
+    if (!s->auth || !s->broker || !s->sessions)
+        return err_set(e, ERR_INTERNAL, "no memory");
+    return auth_load(s->auth, s->store, e);
+}
+
+static int app_make(struct app *a, struct err *e)
+{
+    return log_make(a, e) || run_dir_take(a, e) || keys_load(a, e) || host_make(a, e) ||
+                   server_make(a, e) || store_make(a, e) || lanes_make(a, e) ||
+                   brokers_make(a, e) || sessions_adopt(a->s.sessions, e)
+               ? -1
+               : 0;
+}
+
+static void app_done(struct app *a)
+{
+    struct services *s = &a->s;
+
+    lane_free(s->runtime);
+    lane_free(s->file);
+    lane_free(s->read);
+    store_close(s->store);
+    if (s->server)
+        while (inbox_drain(server_inbox(s->server), 1000))
+            ;
+    sessions_free(s->sessions);
+    broker_free(s->broker);
+    auth_free(s->auth);
+    server_timer_free(s->broker_timer);
+    server_timer_free(s->cleanup_timer);
+    server_timer_free(a->drain_timer);
+    server_free(s->server);
+    if (s->host.engine)
+        s->host.engine->v->free(s->host.engine);
+    keyset_free(a->keys);
+    if (a->lock_fd >= 0)
+        close(a->lock_fd);
+    log_free(s->log);
+    if (a->log_fd > STDERR_FILENO)
+        close(a->log_fd);
+    config_done(&a->cfg);
+}
+
+static int app_serve(struct app *a, struct err *e)
+{
+    struct server_signals signals = {.ctx = a, .on_term = on_term, .on_hup = on_hup};
+
+    server_timer_arm(a->s.broker_timer, 0);
+    server_timer_arm(a->s.cleanup_timer, a->cfg.sandbox.cleanup_interval_seconds * 1000);
+    if (ready_write(a, e))
+        return -1;
+    log_event(a->s.log, LOG_INFO, "ready", LF_STR("url", server_url(a->s.server)),
+              LF_STR("version", LEASEHOLD_VERSION), LF_INT("pid", getpid()));
+    return server_run(a->s.server, &signals, e);
+}
+
+int app_run(const struct app_options *o, struct err *e)
+{
+    struct app a = {.o = o, .lock_fd = -1, .log_fd = -1};
+    struct rlimit no_core = {0, 0};
+    char ready[4096];
+    int rc;
+
+    (void)setrlimit(RLIMIT_CORE, &no_core); /* memory holds tokens and keys */
+    if (config_load(o->config_file, environ, &a.cfg, e))
+        return -1;
+    a.s.cfg = &a.cfg;
+    a.s.clock = &clock_system;
+    rc = app_make(&a, e) || app_serve(&a, e) ? -1 : 0;
+    if (a.lock_fd >= 0 && !run_path(&a, "ready", ready, sizeof ready, &(struct err){0}))
+        unlink(ready);
+    if (a.s.log)
+        log_event(a.s.log, LOG_INFO, "stopped");
+    app_done(&a);
+    return rc;
+}

@@ -1,0 +1,26 @@
+/* The gateway put together: made from a configuration, run, taken apart. */
+#ifndef GATEWAY_APP_H
+#define GATEWAY_APP_H
+
+#include "leasehold/config.h"
+#include "leasehold/engine.h"
+#include "leasehold/err.h"
+
+#define SIGNING_KEY_FILE "keys/lease-signing.pem" /* below the config's directory */
+#define STORE_FILE       "leasehold.db"           /* in storage.data_dir */
+
+struct app_options {
+    const char *config_file;
+    const char *bin_dir; /* where our other programs stand */
+    /* Makes the engine that the configuration names: main.c knows the concrete ones. */
+    int (*engine_new)(const struct config *cfg, const char *bin_dir, struct engine **ret,
+                      struct err *e);
+};
+
+/* Serves until SIGTERM or SIGINT. */
+int app_run(const struct app_options *o, struct err *e) MUST_CHECK;
+
+/* `leasehold init`: writes everything a first start needs below dir; refuses to overwrite. */
+int init_run(const char *dir, struct err *e) MUST_CHECK;
+
+#endif

@@ -1,0 +1,245 @@
+#include "changes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "leasehold/door_proto.h"
+#include "sessions.h"
+
+/* --- from the writer to the loop ------------------------------------------------------------- */
+
+struct batch {
+    struct job job;
+    struct services *s;
+    int64_t committed_us;
+    size_t n;
+    struct change changes[];
+};
+
+static void batch_apply(struct job *job)
+{
+    struct batch *b = (struct batch *)((char *)job - offsetof(struct batch, job));
+
+    broker_apply(b->s->broker, b->changes, b->n, b->committed_us);
+    sessions_apply(b->s->sessions, b->changes, b->n);
+    free(b);
+}
+
+void changes_post(void *ctx, const struct change *changes, size_t n)
+{
+    struct services *s = ctx;
+    struct batch *b = malloc(sizeof *b + n * sizeof *changes);
+
+    /* A committed revocation that never reaches its door would be a broken promise. The next
+     * start reads all of it from the store. */
+    if (!b) {
+        log_event(s->log, LOG_ERROR, "changes_lost", LF_STR("detail", "no memory; restarting"));
+        abort();
+    }
+    *b = (struct batch){
+        .job.done = batch_apply, .s = s, .committed_us = clock_boot_us(s->clock), .n = n};
+    memcpy(b->changes, changes, n * sizeof *changes);
+    inbox_post(server_inbox(s->server), &b->job);
+}
+
+/* --- from the broker to the store ------------------------------------------------------------ */
+
+struct lease_write {
+    struct store_job job;
+    struct services *s;
+    bool expire;
+    size_t n;
+    struct id ids[];
+};
+
+static int lease_write_run(struct store_tx *tx, void *arg, struct err *e)
+{
+    const struct lease_write *w = arg;
+
+    return w->expire ? lease_expire(tx, w->ids, w->n, e) : lease_close(tx, w->ids, w->n, e);
+}
+
+static void lease_write_done(struct job *job)
+{
+    struct lease_write *w =
+        (struct lease_write *)((char *)job - offsetof(struct lease_write, job.job));
+
+    if (w->job.rc) /* the broker asks again in a while */
+        log_error(w->s->log, "lease_write_failed", &w->job.e);
+    free(w);
+}
+
+static void lease_write(struct services *s, bool expire, const struct id *ids, size_t n)
+{
+    struct lease_write *w = malloc(sizeof *w + n * sizeof *ids);
+    struct err e;
+
+    if (!w)
+        return; /* the broker asks again in a while */
+    *w = (struct lease_write){.s = s, .expire = expire, .n = n};
+    memcpy(w->ids, ids, n * sizeof *ids);
+    w->job = (struct store_job){.job.done = lease_write_done, .fn = lease_write_run, .arg = w};
+    if (store_submit(s->store, &w->job, &e))
+        free(w);
+}
+
+static void on_closed(void *ctx, const struct id *ids, size_t n)
+{
+    lease_write(ctx, false, ids, n);
+}
+
+static void on_expired(void *ctx, const struct id *ids, size_t n)
+{
+    lease_write(ctx, true, ids, n);
+}
+
+/* --- audit of what doors report -------------------------------------------------------------- */
+
+struct door_audit {
+    struct store_job job;
+    struct services *s;
+    struct broker_event ev;
+    char verdict[48];
+};
+
+static const char *action_of(const struct broker_event *ev)
+{
+    switch (ev->kind) {
+    case BROKER_ADMIT:
+        return "lease.admit";
+    case BROKER_CUT:
+        return "lease.cut";
+    case BROKER_DENY:
+        return "lease.deny";
+    case BROKER_ACK:
+        return "lease.ack";
+    case BROKER_DOOR_LIVE:
+        return "door.live";
+    case BROKER_DOOR_LOST:
+        return "door.lost";
+    }
+    return "door.event";
+}
+
+static void detail_of(const struct door_audit *a, char *ret, size_t size)
+{
+    const struct broker_event *ev = &a->ev;
+
+    if (ev->kind == BROKER_CUT)
+        snprintf(ret, size, "code=%lld in=%lld out=%lld", (long long)ev->code,
+                 (long long)ev->bytes_in, (long long)ev->bytes_out);
+    else if (ev->kind == BROKER_ACK)
+        snprintf(ret, size, "cut=%lld latency_us=%lld door_us=%lld", (long long)ev->cut,
+                 (long long)ev->latency_us, (long long)ev->door_latency_us);
+    else
+        snprintf(ret, size, "%s", a->verdict);
+}
+
+static int door_audit_run(struct store_tx *tx, void *arg, struct err *e)
+{
+    const struct door_audit *a = arg;
+    bool of_lease = !id_is_zero(&a->ev.lease_id);
+    char actor[64], object[64], detail[128];
+
+    snprintf(actor, sizeof actor, "door:%s", ID_STR(&a->ev.session_id));
+    snprintf(object, sizeof object, "%s:%s", of_lease ? "lease" : "sandbox",
+             ID_STR(of_lease ? &a->ev.lease_id : &a->ev.session_id));
+    detail_of(a, detail, sizeof detail);
+    return store_audit(tx,
+                       &(struct audit_entry){.at = store_now_ms(tx),
+                                             .actor = actor,
+                                             .action = action_of(&a->ev),
+                                             .object = object,
+                                             .outcome = a->ev.kind == BROKER_DENY ? "denied" : "ok",
+                                             .address = "",
+                                             .request_id = "",
+                                             .detail = detail},
+                       e);
+}
+
+static void door_audit_done(struct job *job)
+{
+    struct door_audit *a =
+        (struct door_audit *)((char *)job - offsetof(struct door_audit, job.job));
+
+    if (a->job.rc)
+        log_error(a->s->log, "audit_failed", &a->job.e);
+    free(a);
+}
+
+static void on_event(void *ctx, const struct broker_event *ev)
+{
+    struct services *s = ctx;
+    struct door_audit *a = calloc(1, sizeof *a);
+    struct err e;
+
+    if (!a) {
+        log_event(s->log, LOG_ERROR, "audit_lost", LF_STR("action", action_of(ev)));
+        return;
+    }
+    a->s = s;
+    a->ev = *ev;
+    snprintf(a->verdict, sizeof a->verdict, "%s", ev->verdict ? ev->verdict : "");
+    a->job = (struct store_job){.job.done = door_audit_done, .fn = door_audit_run, .arg = a};
+    log_event(s->log, LOG_INFO, action_of(ev), LF_ID("session_id", &ev->session_id),
+              LF_ID("lease_id", &ev->lease_id), LF_INT("code", ev->code), LF_INT("cut", ev->cut),
+              LF_INT("latency_us", ev->latency_us), LF_STR("verdict", a->verdict));
+    if (store_submit(s->store, &a->job, &e)) {
+        log_error(s->log, "audit_lost", &e, LF_STR("action", action_of(ev)));
+        free(a);
+    }
+}
+
+/* --- the rest of the hooks ------------------------------------------------------------------- */
+
+static void on_send(void *ctx, uint64_t conn, const char *data, size_t len)
+{
+    struct services *s = ctx;
+
+    (void)server_ws_send(s->server, conn, data, len); /* a failure closes: ws_closed follows */
+}
+
+static void on_close(void *ctx, uint64_t conn, int code, const char *reason)
+{
+    struct services *s = ctx;
+
+    server_ws_close(s->server, conn, code, reason);
+}
+
+static void on_session(void *ctx, const struct id *session_id, bool door_live,
+                       enum door_agent agent)
+{
+    struct services *s = ctx;
+
+    sessions_door_state(s->sessions, session_id, door_live, agent);
+}
+
+static void on_activity(void *ctx, const struct id *session_id, int64_t last_ms)
+{
+    struct services *s = ctx;
+
+    sessions_activity(s->sessions, session_id, last_ms);
+}
+
+static void on_wake(void *ctx, int64_t delay_ms)
+{
+    struct services *s = ctx;
+
+    server_timer_arm(s->broker_timer, delay_ms);
+}
+
+void changes_broker_hooks(struct services *s, struct broker_hooks *ret)
+{
+    *ret = (struct broker_hooks){
+        .ctx = s,
+        .send = on_send,
+        .close = on_close,
+        .closed = on_closed,
+        .expired = on_expired,
+        .session = on_session,
+        .activity = on_activity,
+        .event = on_event,
+        .wake = on_wake,
+    };
+}

@@ -1,0 +1,138 @@
+/* `leasehold init`: everything a first start needs, and never over something that is there. */
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/crypto.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "app.h"
+#include "auth.h"
+#include "leasehold/clock.h"
+#include "leasehold/store.h"
+#include "leasehold/token.h"
+
+static int join(const char *dir, const char *name, char *ret, size_t size, struct err *e)
+{
+    if ((size_t)snprintf(ret, size, "%s/%s", dir, name) >= size)
+        return err_set(e, ERR_INVALID_REQUEST, "%s is too long a path", dir);
+    return 0;
+}
+
+static int make_dir(const char *path, mode_t mode, struct err *e)
+{
+    if (mkdir(path, mode) && errno != EEXIST)
+        return err_sys(e, ERR_INTERNAL, errno, "make %s", path);
+    return 0;
+}
+
+static int write_new(const char *path, const char *text, struct err *e)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    ssize_t n;
+
+    if (fd < 0 && errno == EEXIST)
+        return err_set(e, ERR_CONFLICT, "%s exists already; nothing was changed in it", path);
+    if (fd < 0)
+        return err_sys(e, ERR_INTERNAL, errno, "make %s", path);
+    n = write(fd, text, strlen(text));
+    if (n != (ssize_t)strlen(text) || fsync(fd)) {
+        err_sys(e, ERR_INTERNAL, errno, "write %s", path);
+        close(fd);
+        unlink(path);
+        return -1;
+    }
+    return close(fd) ? err_sys(e, ERR_INTERNAL, errno, "close %s", path) : 0;
+}
+
+static int refuse_existing(const char *dir, struct err *e)
+{
+    static const char *const names[] = {"leasehold.yaml", "admin.key", SIGNING_KEY_FILE,
+                                        "data/" STORE_FILE};
+    char path[4096];
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (join(dir, names[i], path, sizeof path, e))
+            return -1;
+        if (!access(path, F_OK))
+            return err_set(e, ERR_CONFLICT, "%s exists already: nothing was written", path);
+    }
+    return 0;
+}
+
+static int make_dirs(const char *dir, struct err *e)
+{
+    static const struct {
+        const char *name;
+        mode_t mode;
+    } dirs[] = {
+        {"keys", 0700},         {"certs", 0700},      {"data", 0700}, {"data/workspaces", 0700},
+        {"data/bundles", 0755}, {"data/tools", 0755}, {"run", 0711}};
+    char path[4096];
+
+    if (make_dir(dir, 0755, e))
+        return -1;
+    for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++)
+        if (join(dir, dirs[i].name, path, sizeof path, e) || make_dir(path, dirs[i].mode, e))
+            return -1;
+    return 0;
+}
+
+static int insert_key(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct api_key *k = arg;
+    char object[sizeof "api_key:" + ID_TEXT];
+
+    k->created_at = store_now_ms(tx);
+    snprintf(object, sizeof object, "api_key:%s", ID_STR(&k->key_id));
+    return store_api_key_insert(tx, k, e) ||
+                   store_audit(tx,
+                               &(struct audit_entry){.at = k->created_at,
+                                                     .actor = "init",
+                                                     .action = "key.create",
+                                                     .object = object,
+                                                     .outcome = "ok",
+                                                     .address = "",
+                                                     .request_id = "",
+                                                     .detail = "admin"},
+                               e)
+               ? -1
+               : 0;
+}
+
+static int admin_key(const char *dir, struct err *e)
+{
+    struct api_key key = {.name = "admin", .role = ROLE_ADMIN};
+    char text[API_KEY_TEXT + 1], path[4096], db[4096];
+    struct store_options o = {.path = db};
+    struct store *store;
+    int rc;
+
+    if (join(dir, "data/" STORE_FILE, db, sizeof db, e) ||
+        join(dir, "admin.key", path, sizeof path, e) || auth_key_generate(&key, text, e) ||
+        store_open(&o, &store, e))
+        return -1;
+    rc = store_write(store, insert_key, &key, e);
+    store_close(store);
+    strcat(text, "\n");
+    if (!rc)
+        rc = write_new(path, text, e);
+    OPENSSL_cleanse(text, sizeof text);
+    return rc;
+}
+
+int init_run(const char *dir, struct err *e)
+{
+    char path[4096];
+
+    if (refuse_existing(dir, e) || make_dirs(dir, e))
+        return -1;
+    if (join(dir, SIGNING_KEY_FILE, path, sizeof path, e) || keyset_generate_file(path, e) ||
+        admin_key(dir, e))
+        return -1;
+    /* Last: a directory with a configuration is a finished one. */
+    return join(dir, "leasehold.yaml", path, sizeof path, e) || write_new(path, config_template, e)
+               ? -1
+               : 0;
+}

@@ -1,0 +1,163 @@
+/* leasehold, the gateway: the command line, and the one place that names a concrete engine. */
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "app.h"
+
+extern char **environ;
+
+static const char usage[] =
+    "leasehold " LEASEHOLD_VERSION ": control plane for sandboxed AI agents\n"
+    "\n"
+    "  leasehold init [--dir DIR]          write configuration, keys, admin key and directories\n"
+    "  leasehold [run] --config FILE       serve until SIGTERM\n"
+    "  leasehold check-config --config FILE\n"
+    "  leasehold print-config --config FILE   the effective configuration, secrets masked\n"
+    "  leasehold version\n"
+    "\n"
+    "Ready when <run_dir>/ready exists: line 1 is the URL, line 2 the pid. SIGTERM drains and "
+    "exits\n"
+    "0 (sandboxes and live connections stay), SIGHUP reloads the log level.\n"
+    "Configuration keys may come from the environment: LEASEHOLD_HTTP_PORT=8124.\n"
+    "Exit: 0, 1 failure, 2 usage.\n";
+
+static int engine_new(const struct config *cfg, const char *bin_dir, struct engine **ret,
+                      struct err *e)
+{
+    if (cfg->sandbox.engine == ENGINE_LOCAL)
+        return engine_local_new(cfg, bin_dir, ret, e);
+    return err_set(e, ERR_ENGINE_UNAVAILABLE,
+                   "sandbox.engine docker is not supported by this build yet: use local");
+}
+
+static int fail(const struct err *e)
+{
+    fprintf(stderr, "leasehold: %s: %s\n", err_code_name(e->code), e->msg);
+    return 1;
+}
+
+/* The directory of this program: its companions stand beside it. */
+static int bin_dir(char ret[static PATH_MAX], struct err *e)
+{
+    ssize_t n = readlink("/proc/self/exe", ret, PATH_MAX - 1);
+    char *slash;
+
+    if (n <= 0)
+        return err_set(e, ERR_INTERNAL, "/proc is not mounted");
+    ret[n] = '\0';
+    slash = strrchr(ret, '/');
+    if (!slash)
+        return err_set(e, ERR_INTERNAL, "the program has no directory");
+    *slash = '\0';
+    return 0;
+}
+
+static int do_run(const char *file)
+{
+    char dir[PATH_MAX];
+    struct app_options o = {.config_file = file, .bin_dir = dir, .engine_new = engine_new};
+    struct err e;
+
+    return bin_dir(dir, &e) || app_run(&o, &e) ? fail(&e) : 0;
+}
+
+static int do_check(const char *file)
+{
+    struct config cfg;
+    struct err e;
+
+    if (config_load(file, environ, &cfg, &e))
+        return fail(&e);
+    config_done(&cfg);
+    printf("%s is valid\n", file);
+    return 0;
+}
+
+static int do_print(const char *file)
+{
+    struct config cfg;
+    struct buf out;
+    struct err e;
+
+    if (config_load(file, environ, &cfg, &e))
+        return fail(&e);
+    buf_init(&out, 1024 * 1024);
+    config_print(&cfg, &out);
+    fwrite(out.data, 1, out.len, stdout);
+    buf_done(&out);
+    config_done(&cfg);
+    return 0;
+}
+
+static int do_init(const char *dir)
+{
+    struct err e;
+
+    if (init_run(dir, &e))
+        return fail(&e);
+    printf("made %s: leasehold.yaml, keys/, certs/, data/, run/ and admin.key\n"
+           "next: leasehold run --config %s/leasehold.yaml\n",
+           dir, dir);
+    return 0;
+}
+
+static int bad_usage(const char *what, const char *word)
+{
+    fprintf(stderr, "leasehold: %s%s%s\n\n%s", what, word ? " " : "", word ? word : "", usage);
+    return 2;
+}
+
+struct command {
+    const char *name;
+    int (*with_config)(const char *file);
+};
+
+static const struct command commands[] = {
+    {"run", do_run}, {"check-config", do_check}, {"print-config", do_print}, {NULL, NULL}};
+
+static int run_command(const char *name, const char *config, const char *dir)
+{
+    if (!strcmp(name, "init"))
+        return config ? bad_usage("init takes --dir, not --config", NULL)
+                      : do_init(dir ? dir : ".");
+    for (const struct command *c = commands; c->name; c++) {
+        if (strcmp(c->name, name))
+            continue;
+        if (dir)
+            return bad_usage("--dir is for init", NULL);
+        return config ? c->with_config(config) : bad_usage(name, "needs --config FILE");
+    }
+    return bad_usage("there is no command", name);
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = "run", *config = NULL, *dir = NULL;
+    int i = 1;
+
+    umask(077);
+    if (argc < 2)
+        return bad_usage("what shall I do?", NULL);
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
+        return fputs(usage, stdout) < 0;
+    if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "version"))
+        return puts("leasehold " LEASEHOLD_VERSION) < 0;
+    if (argv[1][0] != '-')
+        name = argv[i++];
+    for (; i < argc; i++) {
+        const char **value = !strcmp(argv[i], "--config") ? &config
+                             : !strcmp(argv[i], "--dir")  ? &dir
+                                                          : NULL;
+        if (!strcmp(argv[i], "--help"))
+            return fputs(usage, stdout) < 0;
+        if (!value)
+            return bad_usage("there is no option", argv[i]);
+        if (++i == argc)
+            return bad_usage(argv[i - 1], "needs a value");
+        *value = argv[i];
+    }
+    return run_command(name, config, dir);
+}

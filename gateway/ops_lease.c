@@ -1,0 +1,314 @@
+/* Leases: grant, get, renew, revoke. */
+#include <string.h>
+
+#include "leasehold/door_proto.h"
+#include "ops.h"
+
+#define WAIT_MAX_MS 10000
+
+static const char *const scopes_offered[] = {"read", "write", NULL};
+
+const struct field lease_grant_in[] = {
+    FIELD_ID(struct lease_grant_args, session_id,
+             .has = offsetof(struct lease_grant_args, has_session_id)),
+    FIELD_ID(struct lease_grant_args, chat_id,
+             .has = offsetof(struct lease_grant_args, has_chat_id),
+             .doc = "instead of session_id: the chat's running session"),
+    FIELD_ID(struct lease_grant_args, user_id, .doc = "defaults to the chat's owner"),
+    FIELD_SET(struct lease_grant_args, scope, .names = scopes_offered, .doc = "defaults to both"),
+    FIELD_INT(struct lease_grant_args, ttl_s, .min = 1, .max = 86400),
+    FIELD_INT(struct lease_grant_args, max_connections, .min = 1, .max = 64),
+    FIELD_ENUM(struct lease_grant_args, use, .names = lease_use_offered),
+    {0},
+};
+
+const struct field lease_id_in[] = {
+    FIELD_ID(struct lease_id_args, lease_id, .flags = FIELD_REQUIRED | FIELD_PATH),
+    {0},
+};
+
+const struct field lease_renew_in[] = {
+    FIELD_ID(struct lease_renew_args, lease_id, .flags = FIELD_REQUIRED | FIELD_PATH),
+    FIELD_INT(struct lease_renew_args, ttl_s, .min = 1, .max = 86400),
+    {0},
+};
+
+const struct field lease_revoke_in[] = {
+    FIELD_ID(struct lease_revoke_args, lease_id, .flags = FIELD_REQUIRED | FIELD_PATH),
+    FIELD_STR(struct lease_revoke_args, reason, .flags = FIELD_QUERY, .min = 1,
+              .max = REASON_MAX - 1),
+    FIELD_INT(struct lease_revoke_args, wait_ms, .flags = FIELD_QUERY, .max = WAIT_MAX_MS,
+              .has = offsetof(struct lease_revoke_args, has_wait_ms)),
+    {0},
+};
+
+static const struct field selector_in[] = {
+    FIELD_ID(struct revoke_selector, lease_id,
+             .has = offsetof(struct revoke_selector, has_lease_id)),
+    FIELD_ID(struct revoke_selector, session_id,
+             .has = offsetof(struct revoke_selector, has_session_id)),
+    {0},
+};
+
+const struct field lease_revoke_by_in[] = {
+    {.name = "selector",
+     .kind = FIELD_KIND_OBJECT,
+     .flags = FIELD_REQUIRED,
+     .offset = offsetof(struct lease_revoke_by_args, selector),
+     .fields = selector_in,
+     .doc = "exactly one of lease_id, session_id"},
+    FIELD_STR(struct lease_revoke_by_args, reason, .min = 1, .max = REASON_MAX - 1),
+    FIELD_INT(struct lease_revoke_by_args, wait_ms, .max = WAIT_MAX_MS,
+              .has = offsetof(struct lease_revoke_by_args, has_wait_ms),
+              .doc = "wait so long for the door to confirm"),
+    {0},
+};
+
+static const struct field door_out[] = {
+    FIELD_ID(struct revoke_door, session_id),
+    FIELD_BOOL(struct revoke_door, acked),
+    FIELD_INT(struct revoke_door, cut, .doc = "connections cut"),
+    FIELD_INT(struct revoke_door, latency_us,
+              .doc = "from the durable revocation to the door's confirmation of the cut"),
+    {0},
+};
+
+const struct field lease_revoked_out[] = {
+    FIELD_INT(struct lease_revoked, matched),
+    FIELD_INT(struct lease_revoked, revoked),
+    FIELD_OBJLIST(struct lease_revoked, doors, door_out, struct revoke_door),
+    FIELD_IDLIST(struct lease_revoked, unconfirmed),
+    {0},
+};
+
+/* --- grant, get, renew ----------------------------------------------------------------------- */
+
+static int grant_session(struct call *c, const struct lease_grant_args *a, struct sandbox *ret,
+                         struct err *e)
+{
+    struct chat chat;
+
+    if (a->has_session_id == a->has_chat_id)
+        return err_field(e, "", "exactly one of session_id and chat_id must be given");
+    if (a->has_session_id) {
+        if (store_sandbox_get(c->tx, &a->session_id, ret, e))
+            return -1;
+        return caller_may_see(&c->caller, &ret->user_id)
+                   ? 0
+                   : err_set(e, ERR_NOT_FOUND, "no such sandbox");
+    }
+    if (chat_visible(c->tx, &c->caller, &a->chat_id, c->arena, &chat, e))
+        return -1;
+    if (!store_sandbox_active(c->tx, &a->chat_id, ret, e))
+        return 0;
+    return e->code == ERR_NOT_FOUND
+               ? err_set(e, ERR_SESSION_NOT_RUNNING, "the chat has no running session")
+               : -1;
+}
+
+int op_lease_grant(struct call *c, struct err *e)
+{
+    const struct lease_grant_args *a = c->args;
+    struct lease_request request = {.user_id = a->user_id,
+                                    .scope = a->scope,
+                                    .ttl_s = a->ttl_s,
+                                    .max_connections = a->max_connections};
+    struct sandbox session;
+    struct lease lease;
+
+    if (grant_session(c, a, &session, e) ||
+        lease_issue(c->tx, &c->s->policy, keyset_signing_kid(c->s->keys), &c->caller, &session,
+                    &request, &lease, e))
+        return -1;
+    return grant_fill(c, &lease, &session, c->result, e);
+}
+
+int op_lease_get(struct call *c, struct err *e)
+{
+    const struct lease_id_args *a = c->args;
+
+    return lease_visible(c->tx, &c->caller, &a->lease_id, c->result, e);
+}
+
+bool op_lease_got(struct call *c)
+{
+    broker_lease_view(c->s->broker, c->result);
+    return true;
+}
+
+int op_lease_renew(struct call *c, struct err *e)
+{
+    const struct lease_renew_args *a = c->args;
+    struct sandbox session;
+    struct lease lease;
+
+    if (lease_renew(c->tx, &c->s->policy, &c->caller, &a->lease_id, a->ttl_s, &lease, e) ||
+        store_sandbox_get(c->tx, &lease.session_id, &session, e))
+        return -1;
+    return grant_fill(c, &lease, &session, c->result, e);
+}
+
+/* --- revoke ---------------------------------------------------------------------------------- */
+
+/* What `after` needs to wait for the door. */
+struct revoking {
+    struct broker_wait wait;
+    struct call *call;
+    struct revoke_door door;
+    struct id *revoked; /* the leases that this call ended */
+    size_t revoked_n;
+    bool wants_wait;
+};
+
+static struct revoking *revoking_new(struct call *c, bool wants_wait, int64_t wait_ms)
+{
+    struct revoking *r = call_alloc(c, sizeof *r);
+
+    if (r) {
+        r->call = c;
+        r->wants_wait = wants_wait;
+        r->wait.timeout_ms = wait_ms;
+        c->state = r;
+    }
+    return r;
+}
+
+static int revoke_one(struct call *c, const struct id *lease_id, const char *reason,
+                      struct revoking *r, struct err *e)
+{
+    struct lease_revoked *out = c->result;
+    struct lease_ending how = {.code = CLOSE_REVOKED, .reason = reason, .caller = &c->caller};
+    struct lease lease;
+    bool changed;
+
+    if (lease_visible(c->tx, &c->caller, lease_id, &lease, e) ||
+        lease_end_one(c->tx, &lease, &how, &changed, e))
+        return -1;
+    r->revoked = call_alloc(c, sizeof *r->revoked);
+    if (!r->revoked)
+        return err_set(e, ERR_INTERNAL, "no memory for the answer");
+    r->door.session_id = r->wait.session_id = lease.session_id;
+    out->matched = 1;
+    out->revoked = changed;
+    if (changed)
+        r->revoked[r->revoked_n++] = lease.lease_id;
+    return 0;
+}
+
+struct collect {
+    struct call *c;
+    struct revoking *r;
+    size_t max;
+};
+
+static int collect_open(void *ctx, const struct lease *l, struct err *e)
+{
+    struct collect *co = ctx;
+
+    if (l->state != LEASE_PENDING && l->state != LEASE_ACTIVE)
+        return 0;
+    if (co->r->revoked_n == co->max) {
+        size_t max = co->max ? co->max * 2 : 32;
+        struct id *more = call_alloc(co->c, max * sizeof *more);
+
+        if (!more)
+            return err_set(e, ERR_INTERNAL, "no memory for the answer");
+        if (co->max)
+            memcpy(more, co->r->revoked, co->max * sizeof *more);
+        co->r->revoked = more;
+        co->max = max;
+    }
+    co->r->revoked[co->r->revoked_n++] = l->lease_id;
+    return 0;
+}
+
+static int revoke_session(struct call *c, const struct id *session_id, const char *reason,
+                          struct revoking *r, struct err *e)
+{
+    struct lease_revoked *out = c->result;
+    struct lease_ending how = {.code = CLOSE_REVOKED, .reason = reason, .caller = &c->caller};
+    struct collect collect = {.c = c, .r = r};
+    struct sandbox session;
+    size_t n;
+
+    if (store_sandbox_get(c->tx, session_id, &session, e))
+        return -1;
+    if (!caller_may_see(&c->caller, &session.user_id))
+        return err_set(e, ERR_NOT_FOUND, "no such sandbox");
+    if (store_lease_each_open(c->tx, session_id, collect_open, &collect, e) ||
+        lease_end_session(c->tx, &session, &how, &n, e))
+        return -1;
+    r->door.session_id = r->wait.session_id = *session_id;
+    out->matched = out->revoked = (int64_t)n;
+    return 0;
+}
+
+static const char *reason_or_default(const char *reason)
+{
+    return reason ? reason : "revoked";
+}
+
+int op_lease_revoke(struct call *c, struct err *e)
+{
+    const struct lease_revoke_args *a = c->args;
+    struct revoking *r = revoking_new(c, a->has_wait_ms, a->wait_ms);
+
+    if (!r)
+        return err_set(e, ERR_INTERNAL, "no memory for the answer");
+    return revoke_one(c, &a->lease_id, reason_or_default(a->reason), r, e);
+}
+
+int op_lease_revoke_by(struct call *c, struct err *e)
+{
+    const struct lease_revoke_by_args *a = c->args;
+    struct revoking *r = revoking_new(c, a->has_wait_ms, a->wait_ms);
+
+    if (!r)
+        return err_set(e, ERR_INTERNAL, "no memory for the answer");
+    if (a->selector.has_lease_id == a->selector.has_session_id)
+        return err_field(e, "/selector", "exactly one of lease_id and session_id must be given");
+    return a->selector.has_lease_id
+               ? revoke_one(c, &a->selector.lease_id, reason_or_default(a->reason), r, e)
+               : revoke_session(c, &a->selector.session_id, reason_or_default(a->reason), r, e);
+}
+
+static void answer(struct revoking *r)
+{
+    struct lease_revoked *out = r->call->result;
+
+    r->door.acked = r->wait.acked;
+    r->door.cut = r->wait.cut;
+    r->door.latency_us = r->wait.latency_us;
+    if (out->revoked)
+        out->doors = (struct list){&r->door, 1};
+    if (!r->wait.acked)
+        out->unconfirmed = (struct list){r->revoked, r->revoked_n};
+}
+
+static void waited(struct broker_wait *w)
+{
+    struct revoking *r = (struct revoking *)((char *)w - offsetof(struct revoking, wait));
+
+    answer(r);
+    r->call->status = w->acked ? 200 : 202;
+    call_finish(r->call);
+}
+
+bool op_lease_revoked(struct call *c)
+{
+    struct revoking *r = c->state;
+    const struct lease_revoked *out = c->result;
+
+    if (!out->revoked) {
+        r->wait.acked = true;
+        c->status = r->wants_wait ? 200 : 202;
+        return true;
+    }
+    if (!r->wants_wait) {
+        answer(r);
+        return true;
+    }
+    r->wait.done = waited;
+    broker_wait(c->s->broker, &r->wait);
+    return false;
+}

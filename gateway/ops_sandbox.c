@@ -1,0 +1,232 @@
+/* Sandboxes: open, create (the compatible form), get, stop. */
+#include "leasehold/door_proto.h"
+#include "ops.h"
+#include "sessions.h"
+
+#define IDLE_TTL_MAX_S 604800
+#define GRACE_MAX_S    60
+
+const char *const lease_use_offered[] = {"multi", NULL};
+
+static const struct field lease_args_in[] = {
+    FIELD_ID(struct lease_args, user_id, .doc = "defaults to the chat's owner"),
+    FIELD_SET(struct lease_args, scope, .names = (const char *const[]){"read", "write", NULL},
+              .doc = "defaults to both"),
+    FIELD_INT(struct lease_args, ttl_s, .min = 1, .max = 86400,
+              .doc = "at most lease.ttl_max_seconds"),
+    FIELD_INT(struct lease_args, max_connections, .min = 1, .max = 64, .doc = "live at once"),
+    FIELD_ENUM(struct lease_args, use, .names = lease_use_offered),
+    {0},
+};
+
+const struct field sandbox_create_in[] = {
+    FIELD_ID(struct chat_args, chat_id, .flags = FIELD_REQUIRED),
+    {0},
+};
+
+const struct field sandbox_create_out[] = {
+    FIELD_ID(struct sandbox, session_id),
+    FIELD_ID(struct sandbox, chat_id),
+    FIELD_CHARS(struct sandbox, container_id),
+    FIELD_ENUM(struct sandbox, status, .names = sandbox_status_names),
+    FIELD_TIME(struct sandbox, expires_at),
+    {0},
+};
+
+const struct field sandbox_open_in[] = {
+    FIELD_ID(struct sandbox_open_args, chat_id, .flags = FIELD_REQUIRED),
+    FIELD_STR(struct sandbox_open_args, profile, .min = 1, .max = 64,
+              .doc = "of the configuration; the running session's must be the same"),
+    FIELD_INT(struct sandbox_open_args, idle_ttl_s, .min = 1, .max = IDLE_TTL_MAX_S),
+    FIELD_BOOL(struct sandbox_open_args, wait, .def = "true"),
+    FIELD_OBJPTR(struct sandbox_open_args, lease, lease_args_in, struct lease_args,
+                 .doc = "asks for a lease in the same call"),
+    {0},
+};
+
+const struct field sandbox_open_out[] = {
+    FIELD_OBJECT(struct sandbox_open_result, sandbox, sandbox_fields),
+    FIELD_OBJPTR(struct sandbox_open_result, grant, grant_fields, struct grant),
+    {0},
+};
+
+const struct field sandbox_in[] = {
+    FIELD_ID(struct sandbox_args, session_id, .flags = FIELD_REQUIRED | FIELD_PATH),
+    {0},
+};
+
+const struct field sandbox_stop_in[] = {
+    FIELD_ID(struct sandbox_stop_args, session_id, .flags = FIELD_REQUIRED | FIELD_PATH),
+    FIELD_STR(struct sandbox_stop_args, reason, .min = 1, .max = REASON_MAX - 1,
+              .doc = "becomes the session's and its leases' reason; default stopped"),
+    FIELD_INT(struct sandbox_stop_args, grace_s, .max = GRACE_MAX_S, .def = "10",
+              .doc = "between SIGTERM and SIGKILL"),
+    {0},
+};
+
+/* --- open ------------------------------------------------------------------------------------ */
+
+void op_sandbox_open_key(struct call *c, struct id *ret)
+{
+    *ret = ((const struct sandbox_open_args *)c->args)->chat_id;
+}
+
+void op_sandbox_create_key(struct call *c, struct id *ret)
+{
+    *ret = ((const struct chat_args *)c->args)->chat_id;
+}
+
+struct authorise {
+    struct call *c;
+    const struct id *chat_id;
+    struct chat chat;
+};
+
+static int authorise_row(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct authorise *a = arg;
+
+    return chat_visible(tx, &a->c->caller, a->chat_id, a->c->arena, &a->chat, e);
+}
+
+static int authorise(struct call *c, const struct id *chat_id, struct err *e)
+{
+    struct authorise a = {.c = c, .chat_id = chat_id};
+
+    return store_read(c->s->store, authorise_row, &a, e);
+}
+
+static struct lease_request request_of(const struct lease_args *a)
+{
+    return (struct lease_request){.user_id = a->user_id,
+                                  .scope = a->scope,
+                                  .ttl_s = a->ttl_s,
+                                  .max_connections = a->max_connections};
+}
+
+int op_sandbox_open(struct call *c, struct err *e)
+{
+    const struct sandbox_open_args *a = c->args;
+    struct sandbox_open_result *r = c->result;
+    struct lease_request request = {0};
+    struct session_opened opened;
+    struct session_open open = {.chat_id = a->chat_id,
+                                .profile = a->profile,
+                                .idle_ttl_s = a->idle_ttl_s,
+                                .caller = &c->caller};
+
+    if (!a->wait)
+        return err_field(e, "/wait", "wait: false is not supported yet");
+    if (a->lease) {
+        request = request_of(a->lease);
+        open.lease = &request;
+        if (lease_request_check(&c->s->policy, &request, "/lease", e))
+            return -1;
+    }
+    if (authorise(c, &a->chat_id, e) || session_open(c->s, &open, &opened, e))
+        return -1;
+    sandbox_view_fill(&r->sandbox, &opened.sandbox);
+    c->status = opened.reused ? 200 : 201;
+    if (!a->lease)
+        return 0;
+    r->grant = call_alloc(c, sizeof *r->grant);
+    if (!r->grant)
+        return err_set(e, ERR_INTERNAL, "no memory for the grant");
+    return grant_fill(c, &opened.lease, &opened.sandbox, r->grant, e);
+}
+
+/* An unknown chat is made in the workspace of the key's default user. */
+static int ensure_chat(struct call *c, const struct id *chat_id, struct err *e)
+{
+    struct chat_create_args make = {
+        .user_id = c->caller.default_user, .chat_id = *chat_id, .has_chat_id = true};
+    struct chat chat;
+    bool made;
+
+    if (!authorise(c, chat_id, e))
+        return 0;
+    if (e->code != ERR_CHAT_NOT_FOUND)
+        return -1;
+    if (id_is_zero(&make.user_id))
+        return err_set(e, ERR_DEFAULT_USER_MISSING,
+                       "the chat is unknown and the API key has no default_user");
+    return chat_ensure(c, &make, &chat, &made, e);
+}
+
+int op_sandbox_create(struct call *c, struct err *e)
+{
+    const struct chat_args *a = c->args;
+    struct session_open open = {.chat_id = a->chat_id, .caller = &c->caller};
+    struct session_opened opened;
+
+    if (ensure_chat(c, &a->chat_id, e) || session_open(c->s, &open, &opened, e))
+        return -1;
+    *(struct sandbox *)c->result = opened.sandbox;
+    return 0;
+}
+
+/* --- get, stop ------------------------------------------------------------------------------- */
+
+static int visible(struct store_tx *tx, const struct caller *caller, const struct id *session_id,
+                   struct sandbox *ret, struct err *e)
+{
+    struct sandbox s;
+
+    if (store_sandbox_get(tx, session_id, &s, e))
+        return -1;
+    if (!caller_may_see(caller, &s.user_id))
+        return err_set(e, ERR_NOT_FOUND, "no such sandbox");
+    *ret = s;
+    return 0;
+}
+
+int op_sandbox_get(struct call *c, struct err *e)
+{
+    const struct sandbox_args *a = c->args;
+    struct sandbox s;
+
+    if (visible(c->tx, &c->caller, &a->session_id, &s, e))
+        return -1;
+    sandbox_view_fill(c->result, &s);
+    return 0;
+}
+
+/* A live session's chat is known to the broker; an ended one needs no order among its calls. */
+void op_sandbox_stop_key(struct call *c, struct id *ret)
+{
+    const struct sandbox_stop_args *a = c->args;
+
+    if (!broker_session_chat(c->s->broker, &a->session_id, ret))
+        *ret = a->session_id;
+}
+
+struct look {
+    struct call *c;
+    struct sandbox sandbox;
+};
+
+static int look_row(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct look *l = arg;
+    const struct sandbox_stop_args *a = l->c->args;
+
+    return visible(tx, &l->c->caller, &a->session_id, &l->sandbox, e);
+}
+
+int op_sandbox_stop(struct call *c, struct err *e)
+{
+    const struct sandbox_stop_args *a = c->args;
+    struct look look = {.c = c};
+    struct session_stop stop = {.session_id = a->session_id,
+                                .reason = a->reason ? a->reason : "stopped",
+                                .status = SANDBOX_STOPPED,
+                                .close_code = CLOSE_REVOKED,
+                                .grace_ms = a->grace_s * 1000,
+                                .caller = &c->caller};
+    struct sandbox ended;
+
+    if (store_read(c->s->store, look_row, &look, e) || session_stop(c->s, &stop, &ended, e))
+        return -1;
+    sandbox_view_fill(c->result, &ended);
+    return 0;
+}

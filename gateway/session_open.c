@@ -1,0 +1,291 @@
+/* Opening a chat's sandbox: reuse it, or take the old one away and start a new one. */
+#include <openssl/crypto.h>
+#include <openssl/rand.h>
+#include <openssl/sha.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "leasehold/chatdir.h"
+#include "leasehold/door_proto.h"
+#include "sessions_state.h"
+
+struct opening {
+    struct services *s;
+    const struct session_open *o;
+    const struct config_profile *profile;
+    struct chat chat;
+    struct arena *arena;
+    struct session_opened *ret;
+    struct sandbox sandbox; /* the one being opened */
+    char secret[DOOR_SECRET_TEXT];
+};
+
+static int issue_lease(struct store_tx *tx, struct opening *op, struct err *e)
+{
+    if (!op->o->lease)
+        return 0;
+    return lease_issue(tx, &op->s->policy, keyset_signing_kid(op->s->keys), op->o->caller,
+                       &op->sandbox, op->o->lease, &op->ret->lease, e);
+}
+
+/* --- reuse ----------------------------------------------------------------------------------- */
+
+static int reuse_row(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct opening *op = arg;
+    struct sandbox *s = &op->sandbox;
+
+    if (store_sandbox_get(tx, &s->session_id, s, e))
+        return -1;
+    if (s->status != SANDBOX_RUNNING)
+        return err_set(e, ERR_SESSION_NOT_RUNNING, "the session ended just now");
+    if (op->o->idle_ttl_s)
+        s->idle_ttl_s = op->o->idle_ttl_s;
+    s->last_activity_at = store_now_ms(tx);
+    s->expires_at = session_expiry(s->max_expires_at, s->last_activity_at, s->idle_ttl_s);
+    if (store_sandbox_update(tx, s, e) ||
+        session_audit(tx, op->o->caller, "sandbox.reuse", s, "ok", e))
+        return -1;
+    store_emit(tx, &(struct change){.kind = CHANGE_SESSION_RUNNING, .sandbox = *s});
+    return issue_lease(tx, op, e);
+}
+
+/* Why the active session cannot be reused; NULL: it can. */
+static const char *unusable(struct opening *op, const struct sandbox *s,
+                            struct engine_status *status, struct err *e)
+{
+    int64_t now = clock_wall_ms(op->s->clock);
+
+    if (s->status != SANDBOX_RUNNING)
+        return "replaced";
+    if (s->expires_at <= now)
+        return s->max_expires_at <= now ? "max_ttl" : "idle";
+    if (sandbox_host_status(&op->s->host, s, status, e))
+        return "replaced";
+    return status->alive ? NULL : status->reason;
+}
+
+static int reuse(struct opening *op, struct err *e)
+{
+    if (op->o->profile && strcmp(op->o->profile, op->sandbox.profile))
+        return err_set(e, ERR_CONFLICT, "the chat's session runs with profile %.64s",
+                       op->sandbox.profile);
+    if (store_write(op->s->store, reuse_row, op, e))
+        return -1;
+    op->ret->sandbox = op->sandbox;
+    op->ret->reused = true;
+    log_event(op->s->log, LOG_INFO, "sandbox_reused", LF_ID("session_id", &op->sandbox.session_id),
+              LF_ID("chat_id", &op->sandbox.chat_id));
+    return 0;
+}
+
+/* --- start ----------------------------------------------------------------------------------- */
+
+/* The control secret: only its hash is kept, the text goes to the door alone. */
+static int make_secret(struct opening *op, struct err *e)
+{
+    uint8_t raw[32];
+
+    if (RAND_bytes(raw, sizeof raw) != 1)
+        return err_set(e, ERR_INTERNAL, "no random bytes");
+    for (size_t i = 0; i < sizeof raw; i++)
+        snprintf(op->secret + 2 * i, 3, "%02x", raw[i]);
+    OPENSSL_cleanse(raw, sizeof raw);
+    SHA256((const uint8_t *)op->secret, strlen(op->secret), op->sandbox.door_secret_hash);
+    return 0;
+}
+
+static int begin_row(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct opening *op = arg;
+    const struct config_sandbox *cfg = &op->s->cfg->sandbox;
+    struct sandbox *s = &op->sandbox;
+
+    s->created_at = s->last_activity_at = store_now_ms(tx);
+    s->max_expires_at = s->created_at + cfg->max_ttl_seconds * 1000;
+    s->idle_ttl_s = op->o->idle_ttl_s ? op->o->idle_ttl_s : cfg->ttl_seconds;
+    s->expires_at = session_expiry(s->max_expires_at, s->last_activity_at, s->idle_ttl_s);
+    if (store_chat_bump_generation(tx, &s->chat_id, &s->generation, e) ||
+        store_sandbox_insert(tx, s, e) ||
+        session_audit(tx, op->o->caller, "sandbox.start", s, "ok", e))
+        return -1;
+    store_emit(tx, &(struct change){.kind = CHANGE_SESSION_STARTING, .sandbox = *s});
+    return 0;
+}
+
+static int failed_row(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct opening *op = arg;
+    struct sandbox *s = &op->sandbox;
+
+    s->status = SANDBOX_FAILED;
+    snprintf(s->reason, sizeof s->reason, "start_failed");
+    if (store_sandbox_update(tx, s, e) || lease_close_session(tx, &s->session_id, s->reason, e) ||
+        session_audit(tx, op->o->caller, "sandbox.start", s, "failed", e))
+        return -1;
+    store_emit(tx, &(struct change){.kind = CHANGE_SESSION_ENDED, .sandbox = *s});
+    return 0;
+}
+
+static int record_row(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct opening *op = arg;
+    struct sandbox *s = &op->sandbox;
+
+    s->status = SANDBOX_RUNNING;
+    s->started_at = s->last_activity_at = store_now_ms(tx);
+    s->expires_at = session_expiry(s->max_expires_at, s->last_activity_at, s->idle_ttl_s);
+    if (store_sandbox_update(tx, s, e))
+        return -1;
+    store_emit(tx, &(struct change){.kind = CHANGE_SESSION_RUNNING, .sandbox = *s});
+    return issue_lease(tx, op, e);
+}
+
+/* Keeps the first error: what went wrong, not what went wrong while cleaning up. */
+static void record_failure(struct opening *op)
+{
+    struct err e;
+
+    if (store_write(op->s->store, failed_row, op, &e)) /* the row stays `starting`: adoption and
+                                                          the next open end it */
+        log_error(op->s->log, "sandbox_record_failed", &e,
+                  LF_ID("session_id", &op->sandbox.session_id));
+}
+
+static int start_and_record(struct opening *op, struct err *e)
+{
+    char files[4096], history[4096];
+    const struct config_sandbox *cfg = &op->s->cfg->sandbox;
+    struct sandbox_start start = {.sandbox = &op->sandbox,
+                                  .profile = op->profile,
+                                  .files_path = files,
+                                  .history_md_path = history,
+                                  .secret = op->secret};
+    struct err why;
+
+    if (chatdir_files_path(cfg->chats_root, &op->chat.user_id, &op->chat.chat_id, files,
+                           sizeof files, e) ||
+        chatdir_history_md_path(cfg->chats_root, &op->chat.user_id, &op->chat.chat_id, history,
+                                sizeof history, e))
+        return -1;
+    if (sandbox_host_start(&op->s->host, &start, &op->sandbox, e))
+        return -1;
+    if (!store_write(op->s->store, record_row, op, e))
+        return 0;
+    if (sandbox_host_stop(&op->s->host, &op->sandbox, 0, &why))
+        log_error(op->s->log, "sandbox_clean_failed", &why,
+                  LF_ID("session_id", &op->sandbox.session_id));
+    return -1;
+}
+
+static void log_created(struct opening *op, const char *event)
+{
+    log_event(op->s->log, LOG_INFO, event, LF_ID("session_id", &op->sandbox.session_id),
+              LF_ID("chat_id", &op->sandbox.chat_id),
+              LF_STR("container_id", op->sandbox.container_id),
+              LF_INT("generation", op->sandbox.generation),
+              LF_INT("ms", op->sandbox.started_at - op->sandbox.created_at));
+}
+
+static int start(struct opening *op, struct err *e)
+{
+    struct sessions *ss = op->s->sessions;
+    struct sandbox *s = &op->sandbox;
+    int rc;
+
+    *s = (struct sandbox){.chat_id = op->chat.chat_id,
+                          .user_id = op->chat.user_id,
+                          .workspace_id = op->chat.workspace_id,
+                          .status = SANDBOX_STARTING};
+    id_random(&s->session_id);
+    snprintf(s->engine, sizeof s->engine, "%s", op->s->host.engine->v->name);
+    snprintf(s->node, sizeof s->node, "%s", op->s->cfg->app.node);
+    snprintf(s->profile, sizeof s->profile, "%s", op->profile->name);
+    if (make_secret(op, e))
+        return -1;
+    if (ready_expect(ss->ready, &s->session_id))
+        return err_set(e, ERR_INTERNAL, "no memory for a session");
+    rc = store_write(op->s->store, begin_row, op, e);
+    if (!rc) {
+        rc = start_and_record(op, e);
+        if (rc)
+            record_failure(op);
+    }
+    ready_forget(ss->ready, &s->session_id);
+    if (!rc) {
+        op->ret->sandbox = *s;
+        log_created(op, "sandbox_created");
+    }
+    return rc;
+}
+
+/* --- the whole ------------------------------------------------------------------------------- */
+
+static int look(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct opening *op = arg;
+
+    if (store_chat_get(tx, &op->o->chat_id, op->arena, &op->chat, e))
+        return -1;
+    if (!store_sandbox_active(tx, &op->o->chat_id, &op->sandbox, e))
+        return 0;
+    op->sandbox = (struct sandbox){0};
+    return e->code == ERR_NOT_FOUND ? 0 : -1;
+}
+
+static int take_away(struct opening *op, const char *reason, struct err *e)
+{
+    bool ended_itself =
+        strcmp(reason, "replaced") && strcmp(reason, "idle") && strcmp(reason, "max_ttl");
+    struct session_stop stop = {.session_id = op->sandbox.session_id,
+                                .reason = reason,
+                                .status = ended_itself ? SANDBOX_FAILED : SANDBOX_STOPPED,
+                                .close_code = ended_itself ? CLOSE_AGENT_ENDED : CLOSE_REVOKED,
+                                .grace_ms = 5000};
+    struct sandbox old;
+
+    if (session_stop(op->s, &stop, &old, e))
+        return -1;
+    log_event(op->s->log, LOG_INFO, "sandbox_replaced", LF_ID("session_id", &old.session_id),
+              LF_ID("chat_id", &old.chat_id), LF_STR("reason", reason));
+    return 0;
+}
+
+static int open_chat(struct opening *op, struct err *e)
+{
+    struct engine_status status;
+    const char *reason;
+
+    if (store_read(op->s->store, look, op, e))
+        return -1;
+    if (!id_is_zero(&op->sandbox.session_id)) {
+        reason = unusable(op, &op->sandbox, &status, e);
+        if (!reason)
+            return reuse(op, e);
+        if (take_away(op, reason, e))
+            return -1;
+    }
+    return start(op, e);
+}
+
+int session_open(struct services *s, const struct session_open *o, struct session_opened *ret,
+                 struct err *e)
+{
+    const char *name = o->profile ? o->profile : s->cfg->sandbox.default_profile;
+    struct opening op = {.s = s, .o = o, .profile = config_profile_find(s->cfg, name)};
+    struct session_opened opened = {.reused = false};
+    int rc;
+
+    if (!op.profile)
+        return err_field(e, "/profile", "there is no profile %.64s", name);
+    op.ret = &opened;
+    op.arena = arena_new(65536);
+    if (!op.arena)
+        return err_set(e, ERR_INTERNAL, "no memory for a session");
+    rc = open_chat(&op, e);
+    arena_free(op.arena);
+    OPENSSL_cleanse(op.secret, sizeof op.secret);
+    if (!rc)
+        *ret = opened;
+    return rc;
+}

@@ -1,0 +1,381 @@
+/* The loop's side of sessions: which run, are they alive, when is their time over. */
+#include "sessions.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "leasehold/door_proto.h"
+#include "leasehold/process.h"
+#include "sessions_state.h"
+
+/* The store learns of activity at most this often a session. */
+#define SAVE_ACTIVITY_MS 5000
+
+struct sessions *sessions_new(struct services *s)
+{
+    struct sessions *ss = calloc(1, sizeof *ss);
+
+    if (!ss)
+        return NULL;
+    ss->s = s;
+    ss->ready = ready_new();
+    if (!ss->ready) {
+        free(ss);
+        return NULL;
+    }
+    return ss;
+}
+
+static void unwatch(struct server_watch **watch, int *fd)
+{
+    server_watch_free(*watch);
+    *watch = NULL;
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+static void live_drop(struct sessions *ss, struct live *l)
+{
+    unwatch(&l->keep_watch, &l->keep_fd);
+    unwatch(&l->door_watch, &l->door_fd);
+    HASH_DEL(ss->live, l);
+    free(l);
+}
+
+void sessions_free(struct sessions *ss)
+{
+    struct live *l, *next;
+
+    if (!ss)
+        return;
+    HASH_ITER (hh, ss->live, l, next)
+        live_drop(ss, l);
+    ready_free(ss->ready);
+    free(ss);
+}
+
+int sessions_wait_ready(void *ctx, const struct id *session_id, int64_t timeout_ms, struct err *e)
+{
+    struct sessions *ss = ctx;
+
+    return ready_wait(ss->ready, session_id, timeout_ms, e);
+}
+
+/* --- a look at a session that may be dead or over, under its chat's key ------------------------ */
+
+struct check {
+    struct job job;
+    struct services *s;
+    struct id session_id;
+};
+
+static int get_row(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct sandbox *s = arg;
+
+    return store_sandbox_get(tx, &s->session_id, s, e);
+}
+
+/* Decides by the row, not by what the loop saw: an open may have renewed it meanwhile. */
+static bool verdict(struct services *s, const struct sandbox *row, struct session_stop *ret,
+                    struct engine_status *status)
+{
+    int64_t now = clock_wall_ms(s->clock);
+    struct err e;
+
+    *ret = (struct session_stop){
+        .session_id = row->session_id, .status = SANDBOX_FAILED, .close_code = CLOSE_AGENT_ENDED};
+    if (row->status == SANDBOX_STOPPED || row->status == SANDBOX_FAILED)
+        return false;
+    if (row->status != SANDBOX_RUNNING) { /* its owner crashed or failed half way */
+        ret->reason = row->reason[0] ? row->reason : "start_failed";
+        ret->status = row->status == SANDBOX_STOPPING ? SANDBOX_STOPPED : SANDBOX_FAILED;
+        ret->close_code = CLOSE_REVOKED;
+        return true;
+    }
+    if (sandbox_host_status(&s->host, row, status, &e)) {
+        log_error(s->log, "sandbox_status_failed", &e, LF_ID("session_id", &row->session_id));
+        return false; /* nothing is ever ended on the strength of an error */
+    }
+    ret->reason = status->reason;
+    if (!status->alive)
+        return true;
+    ret->reason = row->max_expires_at <= now ? "max_ttl" : "idle";
+    ret->status = SANDBOX_STOPPED;
+    ret->close_code = CLOSE_IDLE;
+    ret->grace_ms = 5000;
+    return row->expires_at <= now;
+}
+
+static void check_run(struct job *job)
+{
+    struct check *c = (struct check *)((char *)job - offsetof(struct check, job));
+    struct sandbox row = {.session_id = c->session_id}, ended;
+    struct engine_status status;
+    struct session_stop stop;
+    struct err e;
+
+    if (store_read(c->s->store, get_row, &row, &e))
+        log_error(c->s->log, "sandbox_check_failed", &e, LF_ID("session_id", &c->session_id));
+    else if (verdict(c->s, &row, &stop, &status) && session_stop(c->s, &stop, &ended, &e))
+        log_error(c->s->log, "sandbox_clean_failed", &e, LF_ID("session_id", &c->session_id));
+}
+
+static void check_done(struct job *job)
+{
+    free((char *)job - offsetof(struct check, job));
+}
+
+/* A full lane or no memory: the next clean-up round asks again. */
+static void check_submit(struct sessions *ss, const struct id *session_id, const struct id *chat_id)
+{
+    struct check *c = calloc(1, sizeof *c);
+    struct err e;
+
+    if (!c)
+        return;
+    c->job.run = check_run;
+    c->job.done = check_done;
+    c->s = ss->s;
+    c->session_id = *session_id;
+    if (lane_submit_keyed(ss->s->runtime, chat_id, &c->job, &e))
+        free(c);
+}
+
+/* --- watching -------------------------------------------------------------------------------- */
+
+static void process_ended(void *ctx)
+{
+    struct live *l = ctx;
+
+    l->dead = true;
+    check_submit(l->sessions, &l->session_id, &l->chat_id);
+}
+
+static void watch(struct live *l, int64_t pid, int64_t start, int *fd, struct server_watch **ret)
+{
+    struct err e;
+
+    *fd = process_open((pid_t)pid, start, &e);
+    *ret = *fd < 0 ? NULL : server_watch_new(l->sessions->s->server, *fd, process_ended, l);
+    if (!*ret) /* gone already: the look will find out how */
+        process_ended(l);
+}
+
+static void times_take(struct live *l, const struct sandbox *s)
+{
+    l->expires_at = s->expires_at;
+    l->max_expires_at = s->max_expires_at;
+    l->idle_ttl_s = s->idle_ttl_s;
+    l->last_activity_at = l->saved_activity_at = s->last_activity_at;
+}
+
+static struct live *live_find(struct sessions *ss, const struct id *session_id)
+{
+    struct live *l;
+
+    HASH_FIND(hh, ss->live, session_id, sizeof *session_id, l);
+    return l;
+}
+
+static void live_add(struct sessions *ss, const struct sandbox *s)
+{
+    struct live *l = live_find(ss, &s->session_id);
+
+    if (l) {
+        times_take(l, s);
+        return;
+    }
+    l = calloc(1, sizeof *l);
+    if (!l) { /* unwatched: its door's end and its time are noticed by the next start only */
+        log_event(ss->s->log, LOG_ERROR, "sandbox_unwatched", LF_ID("session_id", &s->session_id));
+        return;
+    }
+    l->sessions = ss;
+    l->session_id = s->session_id;
+    l->chat_id = s->chat_id;
+    l->keep_fd = l->door_fd = -1;
+    times_take(l, s);
+    HASH_ADD(hh, ss->live, session_id, sizeof l->session_id, l);
+    if (s->keep_pid)
+        watch(l, s->keep_pid, s->keep_start, &l->keep_fd, &l->keep_watch);
+    watch(l, s->door_pid, s->door_start, &l->door_fd, &l->door_watch);
+}
+
+void sessions_apply(struct sessions *ss, const struct change *changes, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct sandbox *s = &changes[i].sandbox;
+        struct live *l;
+
+        if (changes[i].kind == CHANGE_SESSION_RUNNING)
+            live_add(ss, s);
+        else if (changes[i].kind == CHANGE_SESSION_ENDED && (l = live_find(ss, &s->session_id)))
+            live_drop(ss, l);
+    }
+}
+
+void sessions_door_state(struct sessions *ss, const struct id *session_id, bool door_live,
+                         enum door_agent agent)
+{
+    struct live *l = live_find(ss, session_id);
+
+    ready_set(ss->ready, session_id, door_live && agent == DOOR_AGENT_UP);
+    if (l && agent == DOOR_AGENT_ENDED)
+        process_ended(l);
+}
+
+/* --- time ------------------------------------------------------------------------------------ */
+
+struct save {
+    struct store_job job;
+    struct id session_id;
+    int64_t last_ms;
+};
+
+static int save_row(struct store_tx *tx, void *arg, struct err *e)
+{
+    const struct save *sv = arg;
+    struct sandbox s;
+
+    if (store_sandbox_get(tx, &sv->session_id, &s, e))
+        return -1;
+    if (s.status != SANDBOX_RUNNING || s.last_activity_at >= sv->last_ms)
+        return 0;
+    s.last_activity_at = sv->last_ms;
+    s.expires_at = session_expiry(s.max_expires_at, s.last_activity_at, s.idle_ttl_s);
+    return store_sandbox_update(tx, &s, e);
+}
+
+static void save_done(struct job *job)
+{
+    free((char *)job - offsetof(struct save, job.job));
+}
+
+static void save_activity(struct sessions *ss, struct live *l)
+{
+    struct save *sv = calloc(1, sizeof *sv);
+    struct err e;
+
+    if (!sv)
+        return;
+    sv->job = (struct store_job){.job.done = save_done, .fn = save_row, .arg = sv};
+    sv->session_id = l->session_id;
+    sv->last_ms = l->last_activity_at;
+    if (store_submit(ss->s->store, &sv->job, &e))
+        free(sv);
+    else
+        l->saved_activity_at = l->last_activity_at;
+}
+
+void sessions_activity(struct sessions *ss, const struct id *session_id, int64_t last_ms)
+{
+    struct live *l = live_find(ss, session_id);
+
+    if (!l || last_ms <= l->last_activity_at)
+        return;
+    l->last_activity_at = last_ms;
+    l->expires_at = session_expiry(l->max_expires_at, last_ms, l->idle_ttl_s);
+    if (last_ms - l->saved_activity_at >= SAVE_ACTIVITY_MS)
+        save_activity(ss, l);
+}
+
+void sessions_cleanup(struct sessions *ss)
+{
+    int64_t now = clock_wall_ms(ss->s->clock);
+    struct live *l, *next;
+
+    HASH_ITER (hh, ss->live, l, next) {
+        if (l->dead || l->expires_at <= now) {
+            if (l->last_activity_at > l->saved_activity_at)
+                save_activity(ss, l);
+            check_submit(ss, &l->session_id, &l->chat_id);
+        }
+    }
+}
+
+/* --- adoption -------------------------------------------------------------------------------- */
+
+struct adoption {
+    struct sessions *ss;
+    size_t running, looked_at;
+    struct id *orphans; /* open leases of no live session */
+    size_t orphans_n;
+};
+
+static int adopt_session(void *ctx, const struct sandbox *s, struct err *e)
+{
+    struct adoption *a = ctx;
+
+    if (broker_load_session(a->ss->s->broker, s, e))
+        return -1;
+    if (s->status == SANDBOX_RUNNING) {
+        live_add(a->ss, s); /* looks at it, if a process of it is gone */
+        a->running++;
+    } else {
+        check_submit(a->ss, &s->session_id, &s->chat_id);
+        a->looked_at++;
+    }
+    return 0;
+}
+
+static int adopt_lease(void *ctx, const struct lease *l, struct err *e)
+{
+    struct adoption *a = ctx;
+    struct id *more;
+    struct id chat;
+
+    if (broker_session_chat(a->ss->s->broker, &l->session_id, &chat))
+        return broker_load_lease(a->ss->s->broker, l, e);
+    more = reallocarray(a->orphans, a->orphans_n + 1, sizeof *more);
+    if (!more)
+        return err_set(e, ERR_INTERNAL, "no memory to load the leases");
+    a->orphans = more;
+    a->orphans[a->orphans_n++] = l->lease_id;
+    return 0;
+}
+
+static int adopt_rows(struct store_tx *tx, void *arg, struct err *e)
+{
+    return store_sandbox_each_active(tx, adopt_session, arg, e) ||
+                   store_lease_each_open(tx, NULL, adopt_lease, arg, e)
+               ? -1
+               : 0;
+}
+
+static int close_orphans(struct store_tx *tx, void *arg, struct err *e)
+{
+    const struct adoption *a = arg;
+
+    return lease_close(tx, a->orphans, a->orphans_n, e);
+}
+
+static bool session_known(void *ctx, const struct id *session_id)
+{
+    struct services *s = ctx;
+    struct id chat;
+
+    return broker_session_chat(s->broker, session_id, &chat);
+}
+
+int sessions_adopt(struct sessions *ss, struct err *e)
+{
+    struct adoption a = {.ss = ss};
+    int swept = -1, rc;
+
+    rc = store_read(ss->s->store, adopt_rows, &a, e);
+    if (!rc && a.orphans_n)
+        rc = store_write(ss->s->store, close_orphans, &a, e);
+    free(a.orphans);
+    if (rc)
+        return -1;
+    swept = sandbox_host_sweep(&ss->s->host, session_known, ss->s, e);
+    if (swept < 0)
+        return -1;
+    log_event(ss->s->log, LOG_INFO, "sandbox_reconciled", LF_INT("active", a.running),
+              LF_INT("unfinished", a.looked_at), LF_INT("orphans_removed", swept));
+    return 0;
+}

@@ -1,0 +1,67 @@
+/*
+ * Sandbox sessions: the records of sandboxes, their leases' end, and the machine's side
+ * (sandbox_host.h) brought together. Opening, stopping and checking a chat's sandbox run on the
+ * RUNTIME lane, keyed by the chat, so that they never overlap for one chat.
+ */
+#ifndef GATEWAY_SESSIONS_H
+#define GATEWAY_SESSIONS_H
+
+#include "services.h"
+
+/* Loop thread, at start and end. */
+struct sessions *sessions_new(struct services *s);
+void sessions_free(struct sessions *ss);
+
+/* Before the loop: what the store calls active goes to the broker; what died meanwhile, and what
+ * runs without a record, is ended by jobs on the RUNTIME lane. */
+int sessions_adopt(struct sessions *ss, struct err *e) MUST_CHECK;
+
+/* Committed changes (loop thread): a running session is watched, an ended one no more. */
+void sessions_apply(struct sessions *ss, const struct change *changes, size_t n);
+
+/* From the broker (loop thread). */
+void sessions_door_state(struct sessions *ss, const struct id *session_id, bool door_live,
+                         enum door_agent agent);
+void sessions_activity(struct sessions *ss, const struct id *session_id, int64_t last_ms);
+
+/* Looks for sessions past their time; loop thread, every cleanup_interval_seconds. */
+void sessions_cleanup(struct sessions *ss);
+
+/* --- on the RUNTIME lane, under the chat's key ------------------------------------------------- */
+
+struct session_open {
+    struct id chat_id;
+    const char *profile;               /* NULL: the default one */
+    int64_t idle_ttl_s;                /* 0: the configured one */
+    const struct lease_request *lease; /* NULL: none */
+    const struct caller *caller;
+};
+
+struct session_opened {
+    struct sandbox sandbox;
+    bool reused;
+    struct lease lease; /* if one was asked for */
+};
+
+/* Reuses the chat's running sandbox or starts one, and issues the lease in the write that records
+ * it. The caller was authorised for the chat by the caller. */
+int session_open(struct services *s, const struct session_open *o, struct session_opened *ret,
+                 struct err *e) MUST_CHECK;
+
+/* Revokes the leases, lets the door confirm, ends everything, records it. Idempotent: an ended
+ * session is answered as it is. `status` is SANDBOX_STOPPED or SANDBOX_FAILED. */
+struct session_stop {
+    struct id session_id;
+    const char *reason;
+    enum sandbox_status status;
+    int close_code; /* that clients see at the door */
+    int64_t grace_ms;
+    const struct caller *caller; /* NULL: the gateway itself */
+};
+int session_stop(struct services *s, const struct session_stop *o, struct sandbox *ret,
+                 struct err *e) MUST_CHECK;
+
+/* For sandbox_host: waits for door and agent. ctx is struct sessions *. Any thread but the loop. */
+int sessions_wait_ready(void *ctx, const struct id *session_id, int64_t timeout_ms, struct err *e);
+
+#endif
