@@ -84,22 +84,28 @@ struct lease_node *broker_lease_find(const struct broker *b, const struct id *le
 
 /* --- state from the store -------------------------------------------------------------------- */
 
-int broker_load_session(struct broker *b, const struct sandbox *sandbox, struct err *e)
+/* NULL without memory. */
+static struct session *session_add(struct broker *b, const struct sandbox *sandbox)
 {
     struct session *s = broker_session_find(b, &sandbox->session_id);
 
     if (s)
-        return 0;
+        return s;
     s = calloc(1, sizeof *s);
     if (!s)
-        return err_set(e, ERR_INTERNAL, "no memory for a session");
+        return NULL;
     s->session_id = sandbox->session_id;
     s->chat_id = sandbox->chat_id;
     s->ep = sandbox->generation;
     s->seq = sandbox->log_seq;
     memcpy(s->secret_hash, sandbox->door_secret_hash, sizeof s->secret_hash);
     HASH_ADD(hh, b->sessions, session_id, sizeof s->session_id, s);
-    return 0;
+    return s;
+}
+
+int broker_load_session(struct broker *b, const struct sandbox *s, struct err *e)
+{
+    return session_add(b, s) ? 0 : err_set(e, ERR_INTERNAL, "no memory for a session");
 }
 
 /* When nothing can hold the token any more, whatever became of its door: then an ending lease is
@@ -242,11 +248,10 @@ static void apply_one(struct broker *b, const struct change *c, int64_t committe
     struct session *s =
         broker_session_find(b, of_lease ? &c->lease.session_id : &c->sandbox.session_id);
     struct lease_node *n;
-    struct err e;
 
     if (c->kind == CHANGE_SESSION_STARTING) {
-        (void)broker_load_session(b, &c->sandbox, &e);
-        return; /* without memory its door is unknown and retires: the start fails in time */
+        session_add(b, &c->sandbox); /* without memory its door retires: the start fails in time */
+        return;
     }
     if (c->kind == CHANGE_LEASE_CLOSED) {
         n = broker_lease_find(b, &c->lease.lease_id);
