@@ -61,9 +61,8 @@ static int set_owner_and_mode(int fd, const struct agent *owner, struct err *e, 
 }
 
 /* Makes or opens the directory `name` in `parent`, 0700 and the owner's, and makes its entry
- * durable: also an older one, whose maker may have been killed before it did. */
-static int open_dir(int parent, const char *name, const struct agent *owner, int *ret,
-                    struct err *e)
+ * durable: also an older one, whose maker may have been killed before it did. Returns its fd. */
+static int open_dir(int parent, const char *name, const struct agent *owner, struct err *e)
 {
     if (mkdirat(parent, name, 0700) != 0 && errno != EEXIST) {
         return fail_sys(e, errno, name);
@@ -80,13 +79,12 @@ static int open_dir(int parent, const char *name, const struct agent *owner, int
         close(fd);
         return -1;
     }
-    *ret = fd;
-    return 0;
+    return fd;
 }
 
-/* <root>/<user_id>/chats/<chat_id>, made as far as it is missing. */
+/* <root>/<user_id>/chats/<chat_id>, made as far as it is missing. Returns its fd. */
 static int open_chat_dir(const char *root, const struct id *user_id, const struct id *chat_id,
-                         int *ret, struct err *e)
+                         struct err *e)
 {
     static const struct agent gateway = {.known = false};
     const char *const names[] = {ID_STR(user_id), "chats", ID_STR(chat_id)};
@@ -94,17 +92,12 @@ static int open_chat_dir(const char *root, const struct id *user_id, const struc
     if (fd < 0) {
         return err_sys(e, ERR_INTERNAL, errno, "cannot open the workspace root %s", root);
     }
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        int child;
-        int rc = open_dir(fd, names[i], &gateway, &child, e);
+    for (size_t i = 0; fd >= 0 && i < sizeof(names) / sizeof(names[0]); i++) {
+        int child = open_dir(fd, names[i], &gateway, e);
         close(fd);
-        if (rc != 0) {
-            return -1;
-        }
         fd = child;
     }
-    *ret = fd;
-    return 0;
+    return fd;
 }
 
 /* --- files ------------------------------------------------------------------------------------ */
@@ -216,23 +209,20 @@ int chatdir_make(const char *root, const struct id *user_id, const struct id *ch
                  int64_t gid, struct err *e)
 {
     const struct agent agent = {.known = geteuid() == 0, .uid = (uid_t)uid, .gid = (gid_t)gid};
-    int dir, files = -1;
-    if (open_chat_dir(root, user_id, chat_id, &dir, e) != 0) {
+    int dir = open_chat_dir(root, user_id, chat_id, e);
+    if (dir < 0) {
         return -1;
     }
-    /* files last: its sync makes the entries of the others durable too */
-    int rc = make_history_db(dir, e);
-    if (rc == 0) {
-        rc = make_history_md(dir, chat_id, &agent, e);
-    }
-    if (rc == 0) {
-        rc = open_dir(dir, "files", &agent, &files, e);
-    }
-    if (rc == 0) {
-        close(files);
+    int files = -1;
+    if (make_history_db(dir, e) == 0 && make_history_md(dir, chat_id, &agent, e) == 0) {
+        files = open_dir(dir, "files", &agent, e); /* its sync is for the other two as well */
     }
     close(dir);
-    return rc;
+    if (files < 0) {
+        return -1;
+    }
+    close(files);
+    return 0;
 }
 
 /* --- paths ------------------------------------------------------------------------------------ */

@@ -92,7 +92,8 @@ int stmt_next(struct stmt *st, bool *ret_row, struct err *e)
         rc = sqlite3_step(st->handle);
     }
     if (rc != SQLITE_ROW && rc != SQLITE_DONE) {
-        return conn_fail(st->conn, rc, st->what, e);
+        conn_fail(st->conn, rc, st->what, e);
+        return -1;
     }
     st->read = 0;
     *ret_row = rc == SQLITE_ROW;

@@ -106,8 +106,8 @@ static void log_opened(const struct store_options *o, int64_t applied,
 
 static int prepare_file(struct store *s, const struct store_options *o, struct err *e)
 {
-    bool empty, clean;
-    int64_t applied;
+    bool empty = false, clean = false;
+    int64_t applied = 0;
     if (lockfile_take(o->path, &s->lock, &clean, e) != 0 || make_file(o->path, &empty, e) != 0) {
         return -1;
     }
