@@ -21,6 +21,7 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -34,7 +35,7 @@ SLOWEST_SHOWN = 5
 SKIPS_ALLOWED = "podman"
 
 SANITIZERS = {
-    "ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1",
+    "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
     "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
 }
@@ -199,8 +200,8 @@ def show(outcome, verbose):
     if outcome.failed or verbose:
         text = outcome.output[-SHOWN_BYTES:].rstrip()
         print("\n".join("     | " + line for line in text.splitlines()), flush=True)
-    for name in outcome.failed:
-        print(f"     failed: {name}", flush=True)
+    for name, times in Counter(outcome.failed).items():
+        print(f"     failed: {name}" + (f" ({times})" if times > 1 else ""), flush=True)
 
 
 def closing_line(outcomes):
