@@ -66,8 +66,10 @@ static bool frame_begin(struct link *l)
         return true;
     if (LINK_OUT_SIZE - l->out_end < LINK_HEADER)
         make_room(l);
-    if (LINK_OUT_SIZE - l->out_end < LINK_HEADER)
+    if (LINK_OUT_SIZE - l->out_end < LINK_HEADER) {
+        l->starved = true;
         return false;
+    }
     l->out_end += LINK_HEADER;
     return true;
 }
@@ -91,8 +93,10 @@ size_t link_frame_add(struct link *l, const void *data, size_t len)
         len = frame_left;
     if (len > LINK_OUT_SIZE - l->out_end)
         make_room(l);
-    if (len > LINK_OUT_SIZE - l->out_end)
+    if (len > LINK_OUT_SIZE - l->out_end) {
         len = LINK_OUT_SIZE - l->out_end;
+        l->starved = true;
+    }
     memcpy(l->out + l->out_end, data, len);
     l->out_end += len;
     return len;
@@ -111,6 +115,11 @@ bool link_frame_end(struct link *l, uint8_t type)
 bool link_has_output(const struct link *l)
 {
     return l->fd >= 0 && l->out_sealed > l->out_start;
+}
+
+bool link_wants_writable(const struct link *l)
+{
+    return link_has_output(l) || (l->fd >= 0 && l->starved);
 }
 
 int link_flush(struct link *l)

@@ -19,7 +19,8 @@
 #define LINK_IN_SIZE  65536u
 
 struct link {
-    int fd;                                /* -1 once the link has ended */
+    int fd;       /* -1 once the link has ended */
+    bool starved; /* something was not taken for want of room: try again when writable */
     size_t out_start, out_sealed, out_end; /* finished frames, then the open one */
     size_t in_start, in_end;
     uint32_t in_left; /* payload bytes of the current frame still to come */
@@ -49,6 +50,7 @@ bool link_frame_full(const struct link *l); /* its payload has LINK_LINE_MAX byt
 bool link_frame_end(struct link *l, uint8_t type);
 
 bool link_has_output(const struct link *l);
+bool link_wants_writable(const struct link *l);
 int link_flush(struct link *l); /* sends what the socket takes; -1: the link has ended */
 
 bool link_wants_input(const struct link *l);

@@ -72,6 +72,12 @@ int files_claim(struct fault *f);
 int files_write_init(pid_t init);
 int files_write_state(const char *text);
 
+/* ---- keep_reap.c ---- */
+
+/* Kills and reaps every child but `spared`, until there is none. As subreaper these are also the
+ * orphans of a bwrap that was killed. */
+void reap_all_but(pid_t spared);
+
 /* ---- keep_log.c ---- */
 
 struct keep_log {
@@ -112,7 +118,7 @@ struct keep_cgroups {
 /* Makes groups for the limits that this machine lets us set; notes in the log what it does not. */
 int cgroups_make(struct keep_cgroups *c, const struct keep_spec *s, struct keep_log *log,
                  struct fault *f);
-void cgroups_join(const struct keep_cgroups *c); /* in the child */
+int cgroups_join(const struct keep_cgroups *c); /* in the child; -1 with errno */
 bool cgroups_oom_killed(const struct keep_cgroups *c);
 
 /* Kills what is left in the groups and removes them. */

@@ -164,6 +164,66 @@ static struct hierarchy find_hierarchy(const char *controller)
     return h;
 }
 
+/* ---- the end of the groups ---- */
+
+/* True once it is gone. */
+static bool group_kill_and_remove(const char *dir)
+{
+    if (rmdir(dir) == 0 || errno == ENOENT)
+        return true;
+    char path[PATH_SIZE];
+    FILE *file = path_make(path, "%s/cgroup.procs", dir) ? fopen(path, "re") : NULL;
+    int pid;
+    while (file != NULL && fscanf(file, "%d", &pid) == 1)
+        if (pid > 0)
+            kill(pid, SIGKILL);
+    if (file != NULL)
+        fclose(file);
+    return false;
+}
+
+/* `names`: NUL-terminated, one after the other. */
+static void remove_groups(const char *names, size_t len)
+{
+    for (int tries = 0; tries < REMOVE_MS / PAUSE_MS; tries++) {
+        bool all_gone = true;
+        for (const char *p = names; p < names + len; p += strlen(p) + 1)
+            all_gone &= group_kill_and_remove(p);
+        if (all_gone)
+            return;
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
+    }
+}
+
+static _Noreturn void run_cleaner(int fd)
+{
+    char names[KEEP_CGROUPS_MAX * PATH_SIZE];
+    size_t len = 0;
+    ssize_t n;
+    prctl(PR_SET_NAME, "leasekeep-clean");
+    while ((n = read(fd, names + len, sizeof(names) - len)) > 0 || (n < 0 && errno == EINTR))
+        len += n > 0 ? (size_t)n : 0;
+    remove_groups(names, len);
+    _exit(0);
+}
+
+/* A process of its own, because leasekeep may be killed and then removes nothing. It is told of a
+ * group before the group is made, and goes to work when its pipe ends. */
+static int start_cleaner(struct keep_cgroups *c)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return -1;
+    c->cleaner = fork();
+    if (c->cleaner == 0) {
+        close(ends[1]);
+        run_cleaner(ends[0]);
+    }
+    close(ends[0]);
+    c->cleaner_pipe = ends[1];
+    return c->cleaner > 0 ? 0 : -1;
+}
+
 /* ---- one group ---- */
 
 static int make_dir(const char *dir)
@@ -213,13 +273,13 @@ static const char *group_get(struct keep_cgroups *c, const char *parent, const c
     int known = group_find(c, dir);
     if (known >= 0)
         return c->group[known].dir;
-    if (c->n == KEEP_CGROUPS_MAX || make_dir(dir) < 0)
+    ssize_t len = (ssize_t)strlen(dir) + 1;
+    if (c->n == KEEP_CGROUPS_MAX || write(c->cleaner_pipe, dir, (size_t)len) != len ||
+        make_dir(dir) < 0)
         return NULL;
     int fd = open(procs, O_WRONLY | O_CLOEXEC);
-    if (fd < 0) {
-        rmdir(dir);
+    if (fd < 0)
         return NULL;
-    }
     memcpy(c->group[c->n].dir, dir, sizeof(dir));
     c->group[c->n].procs_fd = fd;
     return c->group[c->n++].dir;
@@ -280,77 +340,27 @@ static int limit_set(struct keep_cgroups *c, const struct keep_spec *s, enum con
     return -1;
 }
 
-/* ---- the end of the groups ---- */
-
-static bool group_kill_and_remove(const char *dir)
-{
-    if (rmdir(dir) == 0 || errno == ENOENT)
-        return true;
-    char path[PATH_SIZE];
-    FILE *file = path_make(path, "%s/cgroup.procs", dir) ? fopen(path, "re") : NULL;
-    int pid;
-    while (file != NULL && fscanf(file, "%d", &pid) == 1)
-        if (pid > 0)
-            kill(pid, SIGKILL);
-    if (file != NULL)
-        fclose(file);
-    return false;
-}
-
-static void remove_groups(const struct keep_cgroups *c)
-{
-    for (int tries = 0; tries < REMOVE_MS / PAUSE_MS; tries++) {
-        size_t gone = 0;
-        for (size_t i = 0; i < c->n; i++)
-            gone += group_kill_and_remove(c->group[i].dir);
-        if (gone == c->n)
-            return;
-        nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
-    }
-}
-
-/* A process of its own, because leasekeep may be killed and then removes nothing. */
-static int start_cleaner(struct keep_cgroups *c)
-{
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return -1;
-    c->cleaner = fork();
-    if (c->cleaner == 0) {
-        char byte;
-        close(ends[1]);
-        prctl(PR_SET_NAME, "leasekeep-clean");
-        signal(SIGHUP, SIG_IGN);
-        while (read(ends[0], &byte, 1) < 0 && errno == EINTR)
-            ;
-        remove_groups(c);
-        _exit(0);
-    }
-    close(ends[0]);
-    c->cleaner_pipe = ends[1];
-    return c->cleaner > 0 ? 0 : -1;
-}
-
 int cgroups_make(struct keep_cgroups *c, const struct keep_spec *s, struct keep_log *log,
                  struct fault *f)
 {
     const uint64_t wanted[CONTROLLERS] = {s->memory_bytes, s->pids, s->cpus_milli};
-    c->oom_fd = c->cleaner_pipe = -1;
+    if (wanted[MEMORY] == 0 && wanted[PIDS] == 0 && wanted[CPU] == 0)
+        return 0;
+    if (start_cleaner(c) < 0)
+        return fault_sys(f, "cannot start the cleaner of control groups");
     for (enum controller i = 0; i < CONTROLLERS; i++)
         if (wanted[i] != 0 && limit_set(c, s, i) < 0)
-            log_note(log, "no %s limit: the control group cannot be set up (%s)",
-                     controller_names[i], strerror(errno));
-    if (c->n == 0 || start_cleaner(c) == 0)
-        return 0;
-    remove_groups(c);
-    return fault_sys(f, "cannot start the cleaner of control groups");
+            log_note(log, "no %s limit: its control group cannot be set up here",
+                     controller_names[i]);
+    return 0;
 }
 
-void cgroups_join(const struct keep_cgroups *c)
+int cgroups_join(const struct keep_cgroups *c)
 {
     for (size_t i = 0; i < c->n; i++)
         if (write(c->group[i].procs_fd, "0", 1) != 1)
-            fprintf(stderr, "leasekeep: cannot join a control group: %s\n", strerror(errno));
+            return -1;
+    return 0;
 }
 
 bool cgroups_oom_killed(const struct keep_cgroups *c)

@@ -178,7 +178,7 @@ static void wait_and_move(struct init *in)
 {
     struct pollfd pfd[FD_TRANSPORT + TRANSPORT_FDS_MAX];
     short link_events = (short)((link_wants_input(&in->link) ? POLLIN : 0) |
-                                (link_has_output(&in->link) ? POLLOUT : 0));
+                                (link_wants_writable(&in->link) ? POLLOUT : 0));
     pfd[FD_SIGNALS] = (struct pollfd){.fd = in->sig_fd, .events = POLLIN};
     pfd[FD_KEEP] = (struct pollfd){.fd = in->keep_fd, .events = 0};
     pfd[FD_LINK] = (struct pollfd){.fd = in->link.fd, .events = link_events};
@@ -190,6 +190,7 @@ static void wait_and_move(struct init *in)
     if ((pfd[FD_KEEP].revents & (POLLHUP | POLLERR)) != 0)
         in->keep_gone = true;
     link_step(in, &pfd[FD_LINK]);
+    in->link.starved = false;
     if (n > 0 && in->transport->v->step(in->transport, &in->link, pfd + FD_TRANSPORT) < 0) {
         fprintf(stderr, "leaseinit: the door sent a frame that is not valid\n");
         lose_link(in);

@@ -78,10 +78,10 @@ static int fork_bwrap(struct keep *k, const struct keep_bwrap *b, int ready_fd)
     k->bwrap = fork();
     if (k->bwrap != 0)
         return k->bwrap > 0 ? 0 : fault_sys(&k->fault, "cannot fork");
-    if (child_stdio(k, ready_fd) == 0) {
-        cgroups_join(&k->cgroups);
+    if (child_stdio(k, ready_fd) < 0 || cgroups_join(&k->cgroups) < 0)
+        fprintf(stderr, "leasekeep: cannot enter the control groups: %s\n", strerror(errno));
+    else
         launch_bwrap(b, &k->spec, parent);
-    }
     _exit(1);
 }
 
@@ -266,11 +266,7 @@ static void settle(struct keep *k)
 {
     if (k->info_fd >= 0)
         on_info(k);
-    if (k->init_pidfd >= 0) {
-        struct pollfd pfd = {.fd = k->init_pidfd, .events = POLLIN};
-        syscall(SYS_pidfd_send_signal, k->init_pidfd, SIGKILL, NULL, 0);
-        poll(&pfd, 1, AFTER_KILL_MS);
-    }
+    reap_all_but(k->cgroups.cleaner);
     while (k->ready_fd >= 0 && k->said_len < sizeof(k->said))
         on_ready(k);
     for (int i = 0; i < 64 && k->log.read_fd >= 0; i++)
@@ -324,8 +320,6 @@ static int finish(struct keep *k)
     char text[256];
     find_ending(k, &end);
     cgroups_remove(&k->cgroups);
-    while (waitpid(-1, NULL, 0) > 0 || errno == EINTR)
-        ;
     if (!k->running)
         log_note(&k->log, "the sandbox did not start: %s", end.detail);
     snprintf(text, sizeof(text), "ended\n%s %d %d\n%s\n", end.reason, end.code, end.signal,

@@ -395,6 +395,8 @@ print(bad)
 
     def test_leaseinit_holds_nothing_of_the_host(self):
         self.start(DEMO)
+        self.sandbox.door.send(b"up")
+        self.assertEqual(self.sandbox.door.line(), b"up")
         init = self.sandbox.init_pid()
         targets = {n: os.readlink(f"/proc/{init}/fd/{n}") for n in os.listdir(f"/proc/{init}/fd")}
         strange = [t for t in targets.values()

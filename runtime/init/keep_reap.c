@@ -1,0 +1,57 @@
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "keep.h"
+
+#define PAUSE_NS 2000000L
+
+/* Field 4 of /proc/PID/stat. */
+static pid_t parent_of(const char *pid)
+{
+    char path[64], text[512];
+    snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    const char *p = strrchr(text, ')');
+    return p != NULL && strlen(p) > 4 ? (pid_t)strtol(p + 4, NULL, 10) : -1;
+}
+
+/* A child cannot be another process before we reap it, so its pid is safe to signal. */
+static size_t kill_children(pid_t spared)
+{
+    DIR *proc = opendir("/proc");
+    size_t n = 0;
+    for (struct dirent *d; proc != NULL && (d = readdir(proc)) != NULL;) {
+        pid_t pid = (pid_t)strtol(d->d_name, NULL, 10);
+        if (pid <= 0 || pid == spared || parent_of(d->d_name) != getpid())
+            continue;
+        kill(pid, SIGKILL);
+        n++;
+    }
+    if (proc != NULL)
+        closedir(proc);
+    return n;
+}
+
+void reap_all_but(pid_t spared)
+{
+    for (;;) {
+        pid_t pid;
+        while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
+            ;
+        if (pid < 0 || kill_children(spared) == 0)
+            return;
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    }
+}
