@@ -80,11 +80,11 @@ static int fd_callback(struct lws *wsi, enum lws_callback_reasons reason, void *
 
 static const struct lws_protocols fd_protocols[] = {{.name = "fd", .callback = fd_callback}, {0}};
 
-struct lws_vhost *loop_vhost_new(struct loop *l, const char *name,
+struct lws_vhost *loop_vhost_new(struct loop *l, const char *name, bool serves,
                                  const struct lws_protocols *protocols, void *user, struct err *e)
 {
     struct lws_context_creation_info info = {
-        .port = CONTEXT_PORT_NO_LISTEN,
+        .port = serves ? CONTEXT_PORT_NO_LISTEN_SERVER : CONTEXT_PORT_NO_LISTEN,
         .vhost_name = name,
         .protocols = protocols,
         .user = user,
@@ -121,7 +121,7 @@ struct loop *loop_new(struct err *e)
     if (!l->context)
         err_set(e, ERR_INTERNAL, "no libwebsockets context");
     else
-        l->fds = loop_vhost_new(l, "fds", fd_protocols, NULL, e);
+        l->fds = loop_vhost_new(l, "fds", false, fd_protocols, NULL, e);
     if (l->fds)
         return l;
     loop_free(l);

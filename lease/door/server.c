@@ -183,7 +183,7 @@ struct server *server_new(const struct server_config *config, struct err *e)
     s->accept_timer = loop_timer_new(s->loop, accept_resume, s);
     s->pace_timer = loop_timer_new(s->loop, pace_resume, s);
     if (s->accept_timer && s->pace_timer)
-        s->vhost = loop_vhost_new(s->loop, "clients", s->protocols, s, e);
+        s->vhost = loop_vhost_new(s->loop, "clients", true, s->protocols, s, e);
     if (s->vhost)
         s->listener = loop_fd_add(s->loop, config->listen_fd, &ops, s);
     if (s->listener)
