@@ -13,7 +13,8 @@ static const char common_pragmas[] = "PRAGMA wal_autocheckpoint = 0;"
 
 static const char writer_pragmas[] = "PRAGMA journal_mode = WAL;"
                                      "PRAGMA synchronous = FULL;"
-                                     "PRAGMA foreign_keys = ON;";
+                                     "PRAGMA foreign_keys = ON;"
+                                     "PRAGMA cache_size = -16384;"; /* KiB */
 
 static const char reader_pragmas[] = "PRAGMA query_only = ON;";
 

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -228,44 +229,34 @@ static void *writer_main(void *arg)
 
 /* --- what others call ------------------------------------------------------------------------- */
 
+/* A semaphore each: woken together, they do not queue up behind one lock. */
 struct waiter {
     struct store_job job; /* first: found again from it */
-    struct writer *writer;
-    pthread_cond_t cond;
-    bool answered; /* guarded by writer.lock */
+    sem_t answered;
 };
 
 static void waiter_answer(struct job *job)
 {
-    struct waiter *waiter = (struct waiter *)job;
-    pthread_mutex_t *lock = &waiter->writer->lock;
-    pthread_mutex_lock(lock);
-    waiter->answered = true;
-    pthread_cond_signal(&waiter->cond);
-    pthread_mutex_unlock(lock); /* the waiter is gone from here on */
+    sem_post(&((struct waiter *)job)->answered); /* the waiter is gone from here on */
 }
 
 int store_write(struct store *s, store_fn fn, void *arg, struct err *e)
 {
     struct writer *w = &s->writer;
     assert(!pthread_equal(pthread_self(), w->thread));
-    struct waiter waiter = {
-        .job = {.job.run = waiter_answer, .fn = fn, .arg = arg},
-        .writer = w,
-        .cond = PTHREAD_COND_INITIALIZER,
-    };
-    if (enqueue(w, &waiter.job, e) != 0) {
-        return -1;
+    struct waiter waiter = {.job = {.job.run = waiter_answer, .fn = fn, .arg = arg}};
+    sem_init(&waiter.answered, 0, 0);
+    if (enqueue(w, &waiter.job, e) == 0) {
+        while (sem_wait(&waiter.answered) != 0) {
+            /* a signal came between */
+        }
+        if (waiter.job.rc != 0) {
+            *e = waiter.job.e;
+        }
+    } else {
+        waiter.job.rc = -1;
     }
-    pthread_mutex_lock(&w->lock);
-    while (!waiter.answered) {
-        pthread_cond_wait(&waiter.cond, &w->lock);
-    }
-    pthread_mutex_unlock(&w->lock);
-    pthread_cond_destroy(&waiter.cond);
-    if (waiter.job.rc != 0) {
-        *e = waiter.job.e;
-    }
+    sem_destroy(&waiter.answered);
     return waiter.job.rc;
 }
 
