@@ -7,7 +7,7 @@ enough to end them: this process becomes their subreaper (prctl(2)), reaps what 
 command runs, and afterwards kills what is left among its own descendants and nothing else.
 
 Exit status: the command's own; 128 + N when signal N ended it; 124 after the timeout; 125 when the
-command succeeded but left processes behind.
+command succeeded but left processes behind; 127 when it could not be started.
 """
 
 import ctypes
@@ -18,6 +18,7 @@ import time
 
 EXIT_TIMEOUT = 124
 EXIT_LEFT_BEHIND = 125
+EXIT_NOT_STARTED = 127
 
 # Doors and sandboxes end a moment after the daemon that told them to.
 SETTLE_S = 3.0
@@ -126,7 +127,11 @@ def run(timeout_s, command):
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    pid = spawn(command)
+    try:
+        pid = spawn(command)
+    except OSError as e:
+        print(f"contain: cannot start {command[0]}: {e.strerror}", flush=True)
+        return EXIT_NOT_STARTED
     reaper = Reaper(pid)
     try:
         if not reaper.wait(time.monotonic() + timeout_s):

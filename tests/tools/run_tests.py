@@ -30,6 +30,8 @@ TOOLS = os.path.join(ROOT, "tests", "tools")
 LOGS = os.path.join(ROOT, "build", "test-logs")
 PYTHON = "/usr/bin/python3"
 
+EXIT_NOT_STARTED = 127  # of contain.py
+
 SHOWN_BYTES = 64 * 1024
 SLOWEST_SHOWN = 5
 SKIPS_ALLOWED = "podman"
@@ -156,7 +158,7 @@ def judge(job, code, output):
     passed, failed, skipped = read_tap(output)
     failed += [text for text in skipped if not skip_allowed(text)]
     if passed + len(failed) == 0 and not skipped:
-        failed.append("no case was run")
+        failed.append("not built" if code == EXIT_NOT_STARTED else "no case was run")
     if code != 0 and not failed:
         failed.append(f"exit status {code}")
     return passed, failed, [text for text in skipped if skip_allowed(text)]
