@@ -1,0 +1,245 @@
+"""kill -9 of the gateway and of everything it starts: conversations, adoption, and nothing left."""
+
+import os
+import signal
+import sqlite3
+import time
+import unittest
+
+from gateway import Gateway
+
+
+def echo(test, client, line):
+    client.send_text(line)
+    _, got = client.recv(20)
+    test.assertEqual(got.decode(), line)
+
+
+def wait_for(test, what, condition, seconds=15):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        got = condition()
+        if got:
+            return got
+        time.sleep(0.02)
+    test.fail(f"not within {seconds} s: {what}")
+
+
+class Recovery(unittest.TestCase):
+    def start(self, **overrides):
+        self.gateway = Gateway.for_test(self, overrides)
+        self.chat = self.gateway.new_chat()["chat_id"]
+        return self.gateway
+
+    def processes_named(self, name):
+        return [p for p in self.gateway.sandboxes_left() if p.name == name]
+
+    def test_a_conversation_goes_on_while_the_gateway_is_killed_and_restarted(self):
+        gateway = self.start()
+        sandbox, grant = gateway.open(self.chat, lease={})
+        client = gateway.connect(grant)
+        echo(self, client, "before")
+        gateway.kill9()
+        for n in range(10):
+            echo(self, client, f"without a gateway {n}")
+            time.sleep(0.05)
+        gateway.start()
+        echo(self, client, "after")
+        again, _ = gateway.open(self.chat)
+        self.assertEqual(again["session_id"], sandbox["session_id"])
+        # The adopted door obeys the new gateway: its live connection is cut.
+        lease_id = grant["lease"]["lease_id"]
+        wait_for(
+            self,
+            "the door's return",
+            lambda: gateway.expect(200, "GET", f"/leases/{lease_id}")["connections"] == 1,
+        )
+        answer = gateway.expect(200, "DELETE", f"/leases/{lease_id}?wait_ms=5000")
+        self.assertEqual(answer["doors"][0]["cut"], 1)
+        self.assertEqual(client.wait_closed(10), 4403)
+
+    def test_sigterm_leaves_healthy_sandboxes_running(self):
+        gateway = self.start()
+        sandbox, grant = gateway.open(self.chat, lease={})
+        client = gateway.connect(grant)
+        self.assertEqual(gateway.stop(), 0)
+        echo(self, client, "nobody home")
+        gateway.start()
+        again, _ = gateway.open(self.chat)
+        self.assertEqual(again["session_id"], sandbox["session_id"])
+        echo(self, client, "still the same")
+
+    def test_a_door_without_gateway_cuts_with_4503_after_the_seal_time(self):
+        gateway = self.start(lease={"stale_after_seconds": 1, "seal_after_seconds": 3})
+        sandbox, grant = gateway.open(self.chat, lease={})
+        client = gateway.connect(grant)
+        gateway.kill9()
+        time.sleep(1.5)
+        echo(self, client, "stale doors keep who is there")
+        refused = gateway.dial(grant["endpoint"], grant["token"])
+        self.assertEqual(refused.wait_closed(10), 4503)
+        self.assertEqual(client.wait_closed(15), 4503)
+        gateway.start()
+        wait_for(
+            self,
+            "the door to be live again",
+            lambda: not isinstance(self.try_connect(grant), Exception),
+        )
+
+    def try_connect(self, grant):
+        try:
+            self.gateway.connect(grant).close()
+            return None
+        except Exception as error:  # pylint: disable=broad-except
+            return error
+
+    def test_a_lease_revoked_while_the_door_was_away_is_cut_at_its_return(self):
+        gateway = self.start()
+        sandbox, grant = gateway.open(self.chat, lease={})
+        client = gateway.connect(grant)
+        [door] = self.processes_named("leasedoor")
+        os.kill(door.pid, signal.SIGSTOP)
+        try:
+            lease_id = grant["lease"]["lease_id"]
+            answer = gateway.expect(202, "DELETE", f"/leases/{lease_id}?wait_ms=200")
+            self.assertEqual(answer["unconfirmed"], [lease_id])
+            self.assertFalse(answer["doors"][0]["acked"])
+            self.assertIn(
+                gateway.expect(200, "GET", f"/leases/{lease_id}")["state"],
+                ("revoking", "unconfirmed"),
+            )
+            gateway.kill9()
+            gateway.start()
+        finally:
+            os.kill(door.pid, signal.SIGCONT)
+        self.assertEqual(client.wait_closed(10), 4403)
+        wait_for(
+            self,
+            "the lease to be closed",
+            lambda: gateway.expect(200, "GET", f"/leases/{lease_id}")["state"] == "closed",
+        )
+
+    def test_what_died_while_the_gateway_was_away_is_failed_and_removed(self):
+        gateway = self.start()
+        sandbox, grant = gateway.open(self.chat, lease={})
+        gateway.kill9()
+        for keep in self.processes_named("leasekeep"):
+            keep.send(signal.SIGKILL)
+        gateway.start()
+        ended = wait_for(
+            self,
+            "the session to be failed",
+            lambda: (
+                lambda s: s if s["status"] == "failed" else None
+            )(gateway.expect(200, "GET", f"/sandboxes/{sandbox['session_id']}")),
+        )
+        self.assertEqual(ended["reason"], "engine_lost")
+        lease = gateway.expect(200, "GET", f"/leases/{grant['lease']['lease_id']}")
+        self.assertEqual(lease["state"], "closed")
+        self.assert_nothing_left()
+
+    def assert_nothing_left(self):
+        wait_for(self, "no process to be left", lambda: not self.gateway.sandboxes_left())
+        left = [n for n in os.listdir(self.gateway.run_dir) if len(n) == 36]
+        self.assertEqual(left, [])
+        with open("/proc/self/mounts", encoding="utf-8") as mounts:
+            self.assertNotIn(self.gateway.dir, mounts.read())
+
+    def killed_part_is_noticed(self, name, reason):
+        gateway = self.start()
+        sandbox, grant = gateway.open(self.chat, lease={})
+        client = gateway.connect(grant)
+        victims = self.processes_named(name)
+        self.assertTrue(victims, f"no {name} runs")
+        for victim in victims:
+            victim.send(signal.SIGKILL)
+        ended = wait_for(
+            self,
+            "the session to be failed",
+            lambda: (
+                lambda s: s if s["status"] == "failed" else None
+            )(gateway.expect(200, "GET", f"/sandboxes/{sandbox['session_id']}")),
+        )
+        self.assertRegex(ended["reason"], reason)
+        lease = gateway.expect(200, "GET", f"/leases/{grant['lease']['lease_id']}")
+        self.assertEqual(lease["state"], "closed")
+        self.assertIn(client.wait_closed(10), (4403, 4411, 1006))
+        self.assert_nothing_left()
+        fresh, _ = gateway.open(self.chat)
+        self.assertNotEqual(fresh["session_id"], sandbox["session_id"])
+
+    def test_a_killed_door_ends_the_session_with_door_lost(self):
+        self.killed_part_is_noticed("leasedoor", "^door_lost$")
+
+    def test_a_killed_leasekeep_takes_the_sandbox_with_it(self):
+        self.killed_part_is_noticed("leasekeep", "^engine_lost$")
+
+    def test_a_killed_agent_ends_the_session(self):
+        self.killed_part_is_noticed("demo-agent", "^(exited|signaled)")
+
+    def test_a_killed_leaseinit_ends_the_session(self):
+        self.killed_part_is_noticed("leaseinit", "^(exited|signaled|engine_lost)")
+
+    def test_nothing_acknowledged_is_lost_by_kill_9_at_random_moments(self):
+        gateway = self.start()
+        chats, leases, revoked = [], [], []
+        for round_number in range(4):
+            sandbox, _ = gateway.open(self.chat)
+            for _ in range(5 + round_number):
+                chats.append(gateway.new_chat()["chat_id"])
+                grant = gateway.expect(201, "POST", "/leases", {"chat_id": self.chat})
+                leases.append(grant["lease"]["lease_id"])
+            victim = leases[-1]
+            gateway.expect(202, "DELETE", f"/leases/{victim}")
+            revoked.append(victim)
+            gateway.kill9()
+            gateway.start()
+        for chat in chats:
+            gateway.expect(200, "GET", f"/chats/{chat}")
+        for lease in leases:
+            state = gateway.expect(200, "GET", f"/leases/{lease}")["state"]
+            if lease in revoked:
+                self.assertIn(state, ("revoking", "unconfirmed", "closed"))
+            else:
+                self.assertIn(state, ("pending", "active"))
+
+    def test_a_half_started_sandbox_of_a_killed_gateway_is_removed_at_the_next_start(self):
+        gateway = self.start()
+        sandbox, _ = gateway.open(self.chat)
+        gateway.kill9()
+        # As if the gateway had died between start and record.
+        with sqlite3.connect(os.path.join(gateway.dir, "data", "leasehold.db")) as db:
+            db.execute(
+                "UPDATE sandboxes SET status = 'starting', door_pid = 0, door_start = 0,"
+                " keep_pid = 0, keep_start = 0"
+            )
+        db.close()
+        gateway.start()
+        wait_for(
+            self,
+            "the session to be ended",
+            lambda: gateway.expect(200, "GET", f"/sandboxes/{sandbox['session_id']}")["status"]
+            == "failed",
+        )
+        self.assert_nothing_left()
+
+    def test_a_run_directory_without_a_row_is_swept(self):
+        gateway = self.start()
+        sandbox, _ = gateway.open(self.chat)
+        gateway.kill9()
+        with sqlite3.connect(os.path.join(gateway.dir, "data", "leasehold.db")) as db:
+            db.execute("PRAGMA foreign_keys = OFF")
+            db.execute("DELETE FROM sandboxes")
+        db.close()
+        gateway.start()
+        self.assert_nothing_left()
+
+    def test_a_second_gateway_on_one_run_directory_is_refused(self):
+        gateway = self.start()
+        done = gateway.run_program("leasehold", "run", "--config", gateway.config)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("another gateway runs", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
