@@ -92,7 +92,8 @@ def kill_descendants(reaper):
 
 def interrupt(reaper, pid):
     """Lets the command clean up; its group is its own because it leads a session."""
-    os.killpg(pid, signal.SIGINT)
+    if reaper.status is None:
+        os.killpg(pid, signal.SIGINT)
     reaper.wait(time.monotonic() + INTERRUPT_GRACE_S)
 
 
@@ -103,15 +104,24 @@ def exit_status(status):
 
 
 def spawn(command):
-    """The pid of the command, in a session of its own. Not subprocess: its objects reap too."""
-    return os.posix_spawnp(
-        command[0],
-        command,
-        os.environ,
-        file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)],
-        setsid=True,
-        setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # Python ignores them
-    )
+    """The pid of the command, in a session of its own.
+
+    Not subprocess: its objects reap too. Not posix_spawn: it leaves two signals of the thread
+    library ignored, and whoever the tests start inherits that.
+    """
+    pid = os.fork()
+    if pid != 0:
+        return pid
+    try:
+        os.setsid()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by Python
+            signal.signal(number, signal.SIG_DFL)
+        os.execvp(command[0], command)
+    except OSError as e:
+        print(f"contain: cannot start {command[0]}: {e.strerror}", flush=True)
+    finally:
+        os._exit(EXIT_NOT_STARTED)
 
 
 class Stopped(Exception):
@@ -125,13 +135,9 @@ def stop(_signal, _frame):
 def run(timeout_s, command):
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    pid = spawn(command)
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    try:
-        pid = spawn(command)
-    except OSError as e:
-        print(f"contain: cannot start {command[0]}: {e.strerror}", flush=True)
-        return EXIT_NOT_STARTED
     reaper = Reaper(pid)
     try:
         if not reaper.wait(time.monotonic() + timeout_s):

@@ -69,6 +69,9 @@ class Contain(unittest.TestCase):
         self.assertEqual(self.contain(10, "exit 7")[0], 7)
         self.assertEqual(self.contain(10, "kill -9 $$")[0], 137)
 
+    def test_hands_down_no_ignored_signal(self):
+        self.assertRegex(self.contain(10, "cat /proc/self/status")[1], r"SigIgn:\t0{16}\n")
+
     def test_ends_at_the_timeout_what_left_the_session(self):
         code, out = self.contain(0.5, "setsid -f sh -c 'echo $$; exec sleep 99'; exec sleep 99")
         self.assertEqual(code, 124)
