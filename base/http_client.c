@@ -169,7 +169,9 @@ static CURLcode set_request(CURL *curl, const struct http_client_request *req,
         curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE,
                          (curl_off_t)(req->body != NULL ? req->body_len : 0));
     }
-    curl_easy_setopt(curl, CURLOPT_NOBODY, is_head ? 1L : 0L);
+    if (is_head) {
+        curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
+    }
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
     curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L);
     CURLcode rc = curl_easy_setopt(curl, CURLOPT_USERAGENT, "leasehold/" LEASEHOLD_VERSION);
@@ -203,7 +205,6 @@ static int fail(const struct http_client *c, CURLcode rc, const struct buf *body
     case CURLE_OUT_OF_MEMORY:
         return err_set(e, ERR_INTERNAL, "no memory for a request");
     case CURLE_URL_MALFORMAT:
-    case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_BAD_FUNCTION_ARGUMENT:
         return err_set(e, ERR_INVALID_REQUEST, "%s", problem);
     default:
@@ -230,12 +231,21 @@ static int perform(struct http_client *c, const struct http_client_request *req,
     return 0;
 }
 
+/* curl would guess a scheme where there is none, by the host's name. */
+static bool is_http_url(const char *url)
+{
+    return strncasecmp(url, "http://", 7) == 0 || strncasecmp(url, "https://", 8) == 0;
+}
+
 int http_client_run(struct http_client *c, const struct http_client_request *req,
                     struct http_client_response *ret, struct err *e)
 {
     struct curl_slist *headers = NULL;
     if (req->timeout_ms <= 0) {
         return err_set(e, ERR_INTERNAL, "a request without a deadline");
+    }
+    if (!is_http_url(req->url)) {
+        return err_set(e, ERR_INVALID_REQUEST, "the URL must start with http:// or https://");
     }
     ret->request_id[0] = '\0';
     buf_reset(&ret->body);

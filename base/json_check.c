@@ -242,11 +242,11 @@ static int compare_names(const void *pa, const void *pb)
 static int pop_names(struct scan *s, size_t base)
 {
     size_t n = s->n_names - base;
-    struct name *names = s->names + base;
     s->n_names = base;
     if (n < 2) {
         return 0;
     }
+    struct name *names = s->names + base;
     qsort(names, n, sizeof(*names), compare_names);
     for (size_t i = 1; i < n; i++) {
         if (compare_names(&names[i - 1], &names[i]) == 0) {
