@@ -91,9 +91,10 @@ static int run(struct api *api, const struct http_client_request *req, struct ap
 {
     struct http_client_response res = {0};
     buf_init(&res.body, API_ANSWER_MAX);
-    if (http_client_run(api->http, req, &res, e) < 0) {
+    struct err why;
+    if (http_client_run(api->http, req, &res, &why) < 0) {
         buf_done(&res.body);
-        return -1;
+        return err_set(e, why.code, "%.80s: %.76s", api->access->base_url, why.msg);
     }
     api_answer_done(ret);
     ret->status = res.status;

@@ -110,7 +110,10 @@ static void read_input(struct session *s)
     struct err e;
     if (line_reader_run(&s->reader, &s->out, &e) < 0) {
         session_fail(s, &e);
-    } else if (s->door != NULL) {
+        return;
+    }
+    s->last_traffic_ms = now_ms(); /* the wait for answers begins at the end of stdin */
+    if (s->door != NULL) {
         door_client_notify(s->door);
     }
 }

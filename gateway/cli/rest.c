@@ -52,8 +52,9 @@ static int show_answer(const struct cli *cli, const struct command *cmd, const s
         err_set(&e, ERR_INTERNAL, "no memory");
         return report_err(&e);
     }
-    struct err bad;
-    if (json_decode_lenient(a->body.data, a->body.len, cmd->view->fields, obj, arena, &bad) < 0) {
+    struct err bad = {.msg = "it is empty"};
+    if (a->body.len == 0 ||
+        json_decode_lenient(a->body.data, a->body.len, cmd->view->fields, obj, arena, &bad) < 0) {
         err_set(&e, ERR_INTERNAL, "the answer is not one of a leasehold gateway: %s", bad.msg);
         return report_err(&e);
     }

@@ -23,6 +23,7 @@ struct closing {
     const char *reason; /* if the door gives none */
 };
 
+/* libwebsockets 4.1 reports 1012 and 1013, which are younger than it, as 1002 with their reason. */
 static const struct closing closings[] = {
     {.code = CLOSE_NORMAL, .exit_code = EXIT_OK, .reason = ""},
     {.code = 1001, .retry = true, .reason = "the door goes away"},
@@ -107,7 +108,7 @@ void session_connect(struct session *s, int64_t now_ms)
 /* Half of the wait is chance, so that many clients of one door do not come back together. */
 static int64_t backoff_ms(int attempt)
 {
-    uint32_t full = (uint32_t)RECONNECT_BASE_MS << (attempt < 6 ? attempt : 6);
+    uint32_t full = (uint32_t)RECONNECT_BASE_MS << (attempt - 1);
     return full / 2 + arc4random_uniform(full / 2 + 1);
 }
 
@@ -135,7 +136,7 @@ static void on_end(struct session *s, const struct door_client_end *end, int64_t
 {
     const struct closing *c = closing_of(end->code);
     const char *reason = end->reason[0] != '\0' ? end->reason : c->reason;
-    if (s->state == CLOSING) {
+    if (s->state == CLOSING && (c->retry || end->code == CLOSE_NORMAL)) {
         events_closed(s->events, CLOSE_NORMAL, "");
         session_end(s, s->exit_code);
     } else if (c->retry) {
