@@ -104,7 +104,7 @@ static int insert_key(struct store_tx *tx, void *arg, struct err *e)
 static int admin_key(const char *dir, struct err *e)
 {
     struct api_key key = {.name = "admin", .role = ROLE_ADMIN};
-    char text[API_KEY_TEXT + 1], path[4096], db[4096];
+    char text[API_KEY_TEXT], line[API_KEY_TEXT + 1], path[4096], db[4096];
     struct store_options o = {.path = db};
     struct store *store;
     int rc;
@@ -115,10 +115,11 @@ static int admin_key(const char *dir, struct err *e)
         return -1;
     rc = store_write(store, insert_key, &key, e);
     store_close(store);
-    strcat(text, "\n");
+    snprintf(line, sizeof line, "%s\n", text);
     if (!rc)
-        rc = write_new(path, text, e);
+        rc = write_new(path, line, e);
     OPENSSL_cleanse(text, sizeof text);
+    OPENSSL_cleanse(line, sizeof line);
     return rc;
 }
 

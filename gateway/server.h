@@ -70,16 +70,16 @@ struct http_reply {
     int status;
     const char *content_type; /* NULL: no body */
     const char *request_id;
-    const char *extra;     /* further header lines, "Name: value\r\n"…, each checked; may be NULL */
-    struct buf body;       /* taken: freed by the server */
-    bool close;            /* close the connection behind this answer */
+    const char *extra; /* further header lines, "Name: value\r\n"…, each checked; may be NULL */
+    struct buf body;   /* taken: freed by the server */
+    bool close;        /* close the connection behind this answer */
 };
 
 /* A request that is refused before it is complete reaches the handler as an error, so that there is
  * one place that makes problem bodies. `request` may lack everything but conn and peer. */
 struct server_handler {
     void *ctx;
-    void (*http)(void *ctx, struct http_request *request); /* takes */
+    void (*http)(void *ctx, struct http_request *request);                              /* takes */
     void (*http_refused)(void *ctx, struct http_request *request, const struct err *e); /* takes */
 
     /* WebSockets by subprotocol. open: may refuse with -1 before the upgrade (403). Each one that

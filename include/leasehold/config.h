@@ -63,7 +63,7 @@ struct config_sandbox {
 struct config_door {
     int64_t uid, gid;
     char *host, *public_host, *port_range;
-    int tls; /* enum config_door_tls */
+    int tls;             /* enum config_door_tls */
     struct list origins; /* char * */
 };
 

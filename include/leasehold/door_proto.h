@@ -130,12 +130,12 @@ struct door_spec {
     int64_t ep;
     char *secret;
     char *issuer, *node;
-    int64_t uid, gid;             /* of the door; used when started as root */
-    int64_t agent_gid;            /* group of agent.sock */
-    int64_t leeway_s, ttl_max_s;  /* token checks */
+    int64_t uid, gid;            /* of the door; used when started as root */
+    int64_t agent_gid;           /* group of agent.sock */
+    int64_t leeway_s, ttl_max_s; /* token checks */
     int64_t stale_s, seal_s;
-    char *transport;              /* of the profile */
-    struct list origins;          /* char *: allowed Origin values of browsers; empty: none */
+    char *transport;     /* of the profile */
+    struct list origins; /* char *: allowed Origin values of browsers; empty: none */
 };
 extern const struct field door_spec_fields[];
 

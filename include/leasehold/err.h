@@ -73,8 +73,8 @@ enum err_code {
 
 struct err {
     enum err_code code;
-    int sys;           /* errno of the failed call, 0 if there was none */
-    char pointer[96];  /* RFC 6901 pointer to the refused member (422), or "" */
+    int sys;          /* errno of the failed call, 0 if there was none */
+    char pointer[96]; /* RFC 6901 pointer to the refused member (422), or "" */
     char msg[160];
 };
 

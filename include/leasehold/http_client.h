@@ -23,7 +23,7 @@ struct http_client_request {
 
 struct http_client_response {
     long status;
-    struct buf body;   /* buf_init'ed by the caller with the cap it wants; failed = too long */
+    struct buf body; /* buf_init'ed by the caller with the cap it wants; failed = too long */
     char request_id[65];
 };
 

@@ -39,13 +39,13 @@ void log_set_level(struct log *l, enum log_level level);
 void log_write(struct log *l, enum log_level level, const char *event,
                const struct log_field *fields);
 #define log_event(l, level, event, ...)                                                            \
-    log_write((l), (level), (event), (const struct log_field[]){__VA_ARGS__ __VA_OPT__(,) {0}})
+    log_write((l), (level), (event), (const struct log_field[]){__VA_ARGS__ __VA_OPT__(, ){0}})
 
 /* An event of level `level` with the fields of *e (code, detail, errno). */
 #define log_error(l, event, e, ...)                                                                \
     log_write((l), LOG_ERROR, (event),                                                             \
               (const struct log_field[]){LF_STR("code", err_code_name((e)->code)),                 \
                                          LF_STR("detail", (e)->msg), LF_INT("errno", (e)->sys),    \
-                                         __VA_ARGS__ __VA_OPT__(,) {0}})
+                                         __VA_ARGS__ __VA_OPT__(, ){0}})
 
 #endif

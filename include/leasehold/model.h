@@ -22,8 +22,8 @@ struct api_key {
     struct id key_id;
     char name[129];
     enum role role;
-    uint8_t secret_hash[32]; /* SHA-256 of the secret's text; never encoded */
-    bool limited;            /* allowed_users was given: others are invisible */
+    uint8_t secret_hash[32];   /* SHA-256 of the secret's text; never encoded */
+    bool limited;              /* allowed_users was given: others are invisible */
     struct list allowed_users; /* struct id */
     struct id default_user;
     int64_t created_at, expires_at, last_used_at, revoked_at;
@@ -37,7 +37,7 @@ struct caller {
     const struct id *users; /* allowed_users, in the request's arena */
     size_t users_n;
     struct id default_user; /* zero: none */
-    int64_t expires_at; /* of the credential, ms; 0: never. Nothing it issues outlives it */
+    int64_t expires_at;     /* of the credential, ms; 0: never. Nothing it issues outlives it */
     const char *address;
     const char *request_id;
 };
@@ -81,7 +81,7 @@ struct sandbox {
     int64_t uid;
     bool netns, userns, seccomp;
     /* what adoption needs; never encoded */
-    uint8_t door_secret_hash[32]; /* SHA-256 of the control secret's text */
+    uint8_t door_secret_hash[32];                       /* SHA-256 of the control secret's text */
     int64_t door_pid, door_start, keep_pid, keep_start; /* process identity: process.h */
     int64_t door_port;
     int64_t log_seq; /* of the session's log: last seq written */

@@ -38,8 +38,8 @@ enum change_kind {
 
 struct change {
     enum change_kind kind;
-    int64_t seq;  /* of the session's log */
-    int code;     /* door close code of a revocation */
+    int64_t seq; /* of the session's log */
+    int code;    /* door close code of a revocation */
     struct lease lease;
     struct sandbox sandbox;
     struct id key_id;
@@ -50,10 +50,10 @@ struct change {
 struct store_options {
     const char *path; /* of the SQLite file */
     struct log *log;
-    struct inbox *inbox;  /* where done() of submitted jobs goes */
-    unsigned readers;     /* read connections = most concurrent store_read calls; 0: 2 */
-    size_t queue_max;     /* waiting writes before ERR_BUSY; 0: 10000 */
-    size_t group_max;     /* writes in one commit; 0: 256 */
+    struct inbox *inbox; /* where done() of submitted jobs goes */
+    unsigned readers;    /* read connections = most concurrent store_read calls; 0: 2 */
+    size_t queue_max;    /* waiting writes before ERR_BUSY; 0: 10000 */
+    size_t group_max;    /* writes in one commit; 0: 256 */
     /* Called on the writer thread after a commit with its changes (borrowed), in order. */
     void (*changed)(void *ctx, const struct change *changes, size_t n);
     void *changed_ctx;
@@ -71,10 +71,10 @@ int store_write(struct store *s, store_fn fn, void *arg, struct err *e) MUST_CHE
 /* Runs j->fn on the writer thread inside the group; job.done comes through the inbox after the
  * commit, with rc and e set as store_write would answer them. The job is the store's until then. */
 struct store_job {
-    struct job job;   /* set job.done; job.run is the store's */
+    struct job job; /* set job.done; job.run is the store's */
     store_fn fn;
     void *arg;
-    int rc;           /* result, for done */
+    int rc; /* result, for done */
     struct err e;
 };
 int store_submit(struct store *s, struct store_job *j, struct err *e) MUST_CHECK; /* any thread */

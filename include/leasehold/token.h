@@ -34,12 +34,12 @@ struct token_claims {
     struct id chat_id;    /* chat */
     struct id lease_id;   /* jti, a UUIDv4 */
     char node[128];
-    int64_t ep;               /* generation, 0 < ep < 2^40 */
-    int64_t rq;               /* log seq at issue, 0 < rq < 2^40 */
+    int64_t ep;                 /* generation, 0 < ep < 2^40 */
+    int64_t rq;                 /* log seq at issue, 0 < rq < 2^40 */
     int64_t iat, nbf, exp, mex; /* seconds since the epoch */
-    unsigned scope;           /* enum lease_scope bits, not empty */
+    unsigned scope;             /* enum lease_scope bits, not empty */
     enum lease_use use;
-    int mc;          /* 1..8 */
+    int mc;                       /* 1..8 */
     char cnf_jkt[TOKEN_KID_TEXT]; /* "" = bearer */
     char kid[TOKEN_KID_TEXT];     /* out of the header */
 };
@@ -50,9 +50,9 @@ struct token_expect {
     const char *node;
     struct id session_id;
     int64_t ep;
-    int64_t now;        /* seconds, gateway time */
-    int64_t leeway;     /* of nbf and iat, seconds; exp has none */
-    int64_t ttl_max;    /* exp - iat at most */
+    int64_t now;     /* seconds, gateway time */
+    int64_t leeway;  /* of nbf and iat, seconds; exp has none */
+    int64_t ttl_max; /* exp - iat at most */
 };
 
 /* Why a token was refused. Constant names for logs and audit: token_verdict_name. */
