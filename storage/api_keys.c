@@ -153,11 +153,12 @@ int store_api_key_each(struct store_tx *tx, struct arena *arena,
                        struct err *e)
 {
     struct api_key k = {0};
+    struct err last;
     for (;;) {
         struct id after = k.key_id;
         if (find_key(tx, SELECT_KEY "WHERE key_id > ? ORDER BY key_id LIMIT 1", &after, arena, &k,
-                     e) != 0) {
-            return e->code == ERR_NOT_FOUND ? 0 : -1;
+                     &last) != 0) {
+            return stmt_walk_end(&last, e);
         }
         if (each(ctx, &k, e) != 0) {
             return -1;

@@ -59,11 +59,13 @@ static int workspace_insert(struct store_tx *tx, const struct workspace *w, stru
 int store_workspace_touch(struct store_tx *tx, const struct id *user_id, struct workspace *ret,
                           bool *ret_new, struct err *e)
 {
-    if (workspace_find(tx, user_id, ret, e) == 0) {
+    struct err found;
+    if (workspace_find(tx, user_id, ret, &found) == 0) {
         *ret_new = false;
         return 0;
     }
-    if (e->code != ERR_WORKSPACE_NOT_FOUND) {
+    if (found.code != ERR_WORKSPACE_NOT_FOUND) {
+        *e = found;
         return -1;
     }
     struct workspace w = {.user_id = *user_id, .created_at = tx->now_ms};

@@ -114,7 +114,7 @@ int store_lease_update(struct store_tx *tx, const struct lease *l, struct err *e
     return stmt_run_one(&st, ERR_NOT_FOUND, e);
 }
 
-static int next_open_of_all(struct store_tx *tx, const struct lease *last, struct lease *ret,
+static int next_open_of_all(struct store_tx *tx, const struct lease *after, struct lease *ret,
                             struct err *e)
 {
     struct stmt st;
@@ -124,12 +124,12 @@ static int next_open_of_all(struct store_tx *tx, const struct lease *last, struc
                   e) != 0) {
         return -1;
     }
-    bind_id(&st, &last->session_id);
-    bind_id(&st, &last->lease_id);
+    bind_id(&st, &after->session_id);
+    bind_id(&st, &after->lease_id);
     return end_with_lease(&st, ret, e);
 }
 
-static int next_open_of_session(struct store_tx *tx, const struct lease *last, struct lease *ret,
+static int next_open_of_session(struct store_tx *tx, const struct lease *after, struct lease *ret,
                                 struct err *e)
 {
     struct stmt st;
@@ -139,8 +139,8 @@ static int next_open_of_session(struct store_tx *tx, const struct lease *last, s
                   e) != 0) {
         return -1;
     }
-    bind_id(&st, &last->session_id);
-    bind_id(&st, &last->lease_id);
+    bind_id(&st, &after->session_id);
+    bind_id(&st, &after->lease_id);
     return end_with_lease(&st, ret, e);
 }
 
@@ -154,11 +154,12 @@ int store_lease_each_open(struct store_tx *tx, const struct id *session_id,
         l.session_id = *session_id;
     }
     for (;;) {
-        struct lease last = l;
-        int rc = session_id != NULL ? next_open_of_session(tx, &last, &l, e)
-                                    : next_open_of_all(tx, &last, &l, e);
+        struct lease after = l;
+        struct err last;
+        int rc = session_id != NULL ? next_open_of_session(tx, &after, &l, &last)
+                                    : next_open_of_all(tx, &after, &l, &last);
         if (rc != 0) {
-            return e->code == ERR_NOT_FOUND ? 0 : -1;
+            return stmt_walk_end(&last, e);
         }
         if (each(ctx, &l, e) != 0) {
             return -1;

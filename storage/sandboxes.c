@@ -170,12 +170,13 @@ int store_sandbox_each_active(struct store_tx *tx,
                               void *ctx, struct err *e)
 {
     struct sandbox s = {0};
+    struct err last;
     for (;;) {
         struct id after = s.chat_id;
         if (find_by_id(
                 tx, SELECT_SANDBOX "WHERE chat_id > ? AND " IS_ACTIVE " ORDER BY chat_id LIMIT 1",
-                &after, &s, e) != 0) {
-            return e->code == ERR_NOT_FOUND ? 0 : -1;
+                &after, &s, &last) != 0) {
+            return stmt_walk_end(&last, e);
         }
         if (each(ctx, &s, e) != 0) {
             return -1;

@@ -1,5 +1,6 @@
 #include "stmt.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <uthash.h>
@@ -13,22 +14,16 @@ struct prepared {
     UT_hash_handle hh;
 };
 
-static int prepare(struct conn *c, const char *sql, unsigned flags, sqlite3_stmt **ret,
-                   struct err *e)
-{
-    int rc = sqlite3_prepare_v3(c->db, sql, -1, flags, ret, NULL);
-    return rc == SQLITE_OK ? 0 : conn_fail(c, rc, "statement", e);
-}
-
 static int prepared_new(struct conn *c, const char *sql, struct prepared **ret, struct err *e)
 {
     struct prepared *p = calloc(1, sizeof(*p));
     if (p == NULL) {
         return err_set(e, ERR_INTERNAL, "no memory for a statement");
     }
-    if (prepare(c, sql, SQLITE_PREPARE_PERSISTENT, &p->handle, e) != 0) {
+    int rc = sqlite3_prepare_v3(c->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &p->handle, NULL);
+    if (rc != SQLITE_OK) {
         free(p);
-        return -1;
+        return conn_fail(c, rc, "statement", e);
     }
     p->sql = sql;
     HASH_ADD_PTR(c->prepared, sql, p);
@@ -54,24 +49,18 @@ int stmt_open(struct stmt *st, struct conn *conn, const char *what, const char *
     if (p == NULL && prepared_new(conn, sql, &p, e) != 0) {
         return -1;
     }
-    if (p->in_use) {
-        return prepare(conn, sql, 0, &st->handle, e);
-    }
+    assert(!p->in_use);
     p->in_use = true;
-    st->cached = p;
+    st->prepared = p;
     st->handle = p->handle;
     return 0;
 }
 
 static void close_run(struct stmt *st)
 {
-    if (st->cached == NULL) {
-        sqlite3_finalize(st->handle);
-    } else {
-        sqlite3_reset(st->handle);
-        sqlite3_clear_bindings(st->handle);
-        st->cached->in_use = false;
-    }
+    sqlite3_reset(st->handle);
+    sqlite3_clear_bindings(st->handle);
+    st->prepared->in_use = false;
     st->handle = NULL;
 }
 
@@ -129,6 +118,15 @@ int stmt_run_one(struct stmt *st, enum err_code absent, struct err *e)
         return -1;
     }
     return sqlite3_changes(conn->db) == 1 ? 0 : err_set(e, absent, "no such %s", st->what);
+}
+
+int stmt_walk_end(const struct err *last, struct err *e)
+{
+    if (last->code == ERR_NOT_FOUND) {
+        return 0;
+    }
+    *e = *last;
+    return -1;
 }
 
 int stmt_end_with_int(struct stmt *st, enum err_code absent, int64_t *ret, struct err *e)

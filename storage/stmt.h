@@ -26,13 +26,13 @@ struct stmt {
     struct conn *conn;
     const char *what; /* the thing it is about, for messages */
     sqlite3_stmt *handle;
-    struct prepared *cached; /* NULL: of this run alone, because the cached one is in use */
+    struct prepared *prepared; /* whose handle it is */
     int bound, read;
     int bind_rc;          /* first failed bind */
     const char *bad_read; /* why a column could not be taken over; NULL: none */
 };
 
-/* `sql` must be a literal: the cache goes by its address. */
+/* `sql` must be a literal: the cache goes by its address. One run of it at a time. */
 int stmt_open(struct stmt *st, struct conn *conn, const char *what, const char *sql,
               struct err *e) MUST_CHECK;
 
@@ -53,6 +53,9 @@ int stmt_run_one(struct stmt *st, enum err_code absent, struct err *e) MUST_CHEC
 
 /* A whole statement without parameters or rows, kept prepared. */
 int stmt_exec(struct conn *conn, const char *sql, struct err *e) MUST_CHECK;
+
+/* A walk by look-ups ends with the one that failed: because nothing is left (0), or in earnest. */
+int stmt_walk_end(const struct err *last, struct err *e) MUST_CHECK;
 
 /* The integer in the first column of the first row; ends the run. */
 int stmt_end_with_int(struct stmt *st, enum err_code absent, int64_t *ret,

@@ -26,7 +26,7 @@ static int sync_parent(const char *path, struct err *e)
     if (strlen(path) >= sizeof(copy)) {
         return err_set(e, ERR_INTERNAL, "the path of the database is too long");
     }
-    strcpy(copy, path);
+    memcpy(copy, path, strlen(path) + 1);
     int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int rc = fd >= 0 ? fsync(fd) : -1;
     int sys = errno;

@@ -458,6 +458,34 @@ static int close_every(struct store_tx *tx, void *arg, struct err *e)
     return rc;
 }
 
+static int skip_lease(void *ctx, const struct lease *l, struct err *e)
+{
+    (void)ctx;
+    (void)l;
+    (void)e;
+    return 0;
+}
+
+static int walk_and_touch(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct call *c = arg;
+    err_clear(e);
+    int rc = store_lease_each_open(tx, NULL, skip_lease, NULL, e);
+    rc = rc == 0 ? store_workspace_touch(tx, &c->id, &c->workspace, &c->made, e) : rc;
+    c->number = e->code;
+    return rc;
+}
+
+static void success_leaves_the_error_alone(void **state)
+{
+    struct fixture *f = *state;
+    struct call c = {0};
+    id_random(&c.id);
+    fixture_write(f, walk_and_touch, &c);
+    assert_true(c.made);
+    assert_int_equal(c.number, ERR_NONE);
+}
+
 static void open_leases_are_visited_once_by_session_or_all(void **state)
 {
     struct fixture *f = *state;
@@ -645,6 +673,7 @@ int main(void)
         T(a_lease_comes_back_as_it_was_stored_and_updated),
         T(a_lease_keeps_the_key_that_issued_it),
         T(a_lease_needs_its_session_and_an_id_of_its_own),
+        T(success_leaves_the_error_alone),
         T(open_leases_are_visited_once_by_session_or_all),
         T(a_walk_stops_at_the_first_failure_and_passes_it_on),
         T(a_place_in_the_session_log_is_taken_once),

@@ -1,15 +1,27 @@
 /* A full disk: the writes that find no room say so, and the store goes on when there is room. */
 #include <errno.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <sys/mount.h>
 
 #include "../support/store_fixture.h"
+
+static atomic_size_t changes_seen;
+
+static void count_changes(void *ctx, const struct change *changes, size_t n)
+{
+    (void)ctx;
+    (void)changes;
+    atomic_fetch_add(&changes_seen, n);
+}
 
 /* The database in a file system of 1 MiB of its own, in a mount namespace that ends with us. */
 static int setup_small_disk(void **state)
 {
     struct fixture *f = fixture_new();
     *state = f;
+    f->options.changed = count_changes;
+    atomic_store(&changes_seen, 0);
     char dir[80];
     snprintf(dir, sizeof(dir), "%s/small", f->dir);
     if (mkdir(dir, 0700) != 0 || unshare(CLONE_NEWNS) != 0 ||
@@ -67,6 +79,7 @@ static int add_rows(struct store_tx *tx, void *arg, struct err *e)
     char detail[1000];
     memset(detail, 'd', sizeof(detail));
     detail[sizeof(detail) - 1] = '\0';
+    store_emit(tx, &(struct change){.kind = CHANGE_API_KEY});
     for (int i = 0; i < *(int *)arg; i++) {
         struct audit_entry a = fixture_audit_entry("row");
         a.detail = detail;
@@ -111,8 +124,10 @@ static void a_full_disk_is_told_and_outlived(void **state)
         assert_int_equal(e.code, ERR_STORAGE_FULL);
     }
     assert_rows(f, 10); /* reads go on, and nothing of a refused write is there */
+    assert_int_equal(atomic_load(&changes_seen), 1);
     free_disk(f);
     fixture_write(f, add_rows, &few);
+    assert_int_equal(atomic_load(&changes_seen), 2);
     assert_rows(f, 20);
     fixture_reopen(f);
     assert_rows(f, 20);
