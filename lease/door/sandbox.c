@@ -83,10 +83,15 @@ static int pid_file_take(const struct door_spec *spec, struct err *e)
     return 0;
 }
 
-static int limit_set(int resource, rlim_t value, struct err *e)
+/* Lowers a limit; one that is lower already stays. */
+static int limit_set(int resource, rlim_t most, struct err *e)
 {
-    struct rlimit limit = {.rlim_cur = value, .rlim_max = value};
+    struct rlimit limit;
 
+    if (getrlimit((__rlimit_resource_t)resource, &limit))
+        return err_sys(e, ERR_INTERNAL, errno, "getrlimit");
+    limit.rlim_max = limit.rlim_max < most ? limit.rlim_max : most;
+    limit.rlim_cur = limit.rlim_max;
     if (setrlimit((__rlimit_resource_t)resource, &limit))
         return err_sys(e, ERR_INTERNAL, errno, "setrlimit");
     return 0;

@@ -130,6 +130,7 @@ class FakeGateway:
             with self._lock:
                 if self._conn is conn:
                     self._conn = None
+            conn.close()
 
     def _note(self, conn, message):
         if message["t"] == "HELLO":
@@ -275,7 +276,7 @@ class FakeAgent:
             while True:
                 self.recv(deadline - time.monotonic())
         except (EOFError, ConnectionError):
-            return
+            self.close()
 
     def close(self):
         self.sock.close()
@@ -306,17 +307,19 @@ class Door:
         self.url = "ws://127.0.0.1:%d/" % self.port
         self.log_path = os.path.join(self.directory, self.session, "door.log")
         self.process = None
+        self._open = []  # agents and clients to close in the end
         if start:
             self.start()
 
     # -- the process -------------------------------------------------------------------------------
 
-    def start(self, wait=True):
+    def start(self, wait=True, descriptors=1024):
         read, write = os.pipe()
         # Far from 3 and 4, so that bash can put them there without stepping on either.
         spec_fd = fcntl.fcntl(read, fcntl.F_DUPFD, 50)
         listen_fd = fcntl.fcntl(self.listener.fileno(), fcntl.F_DUPFD, 50)
-        command = 'exec "$0" 3<&%d 4<&%d %d<&- %d<&-' % (spec_fd, listen_fd, spec_fd, listen_fd)
+        command = 'ulimit -n %d; exec "$0" 3<&%d 4<&%d %d<&- %d<&-' % (
+            descriptors, spec_fd, listen_fd, spec_fd, listen_fd)
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(["/bin/bash", "-c", command, program("leasedoor")],
                                             cwd=self.directory, env={}, stdin=subprocess.DEVNULL,
@@ -351,6 +354,8 @@ class Door:
             self.process.send_signal(signal.SIGKILL)
         if self.process:
             self.process.wait()
+        for thing in self._open:
+            thing.close()
         self.listener.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -380,6 +385,7 @@ class Door:
 
     def agent(self, **options):
         agent = FakeAgent(self.agent_path, **options)
+        self._open.append(agent)
         if options.get("hello", b"\x01stdio") is not None:
             self.gateway.wait("AGENT", agent="up")
         return agent
@@ -389,7 +395,9 @@ class Door:
         headers = dict(options.pop("headers", {}))
         if token is not None:
             headers["Authorization"] = "Bearer " + token
-        return ws.WsClient.connect(self.url, headers=headers, protocols=protocols, **options)
+        client = ws.WsClient.connect(self.url, headers=headers, protocols=protocols, **options)
+        self._open.append(client)
+        return client
 
     def connect(self, token, **options):
         """A client after its `ready`."""
