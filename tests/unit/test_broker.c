@@ -1,0 +1,571 @@
+/* The broker against doors played by the test: what it says, when, and what it believes. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <openssl/sha.h>
+
+#include "leasehold/broker.h"
+
+#define SECRET "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
+#define START  1800000000000LL /* ms */
+
+struct fixture {
+    struct broker *broker;
+    struct keyset *keys;
+    struct lease_policy policy;
+    struct config_lease limits;
+    struct clock clock;
+    int64_t wall_ms, boot_us;
+    struct sandbox sandbox;
+    struct arena *arena;
+    /* what came out */
+    struct door_msg sent[64];
+    uint64_t sent_to[64];
+    size_t sent_n;
+    uint64_t closed_conn;
+    int closed_code;
+    struct id closed[512], expired[2048];
+    size_t closed_n, expired_n, expired_calls;
+    bool live;
+    enum door_agent agent;
+    int64_t activity;
+    int64_t wake_ms;
+};
+
+static int64_t test_wall(void *ctx)
+{
+    return ((struct fixture *)ctx)->wall_ms;
+}
+
+static int64_t test_boot(void *ctx)
+{
+    return ((struct fixture *)ctx)->boot_us;
+}
+
+static void on_send(void *ctx, uint64_t conn, const char *data, size_t len)
+{
+    struct fixture *f = ctx;
+    struct err e;
+
+    assert_true(f->sent_n < 64);
+    assert_int_equal(door_msg_decode(data, len, f->arena, &f->sent[f->sent_n], &e), 0);
+    f->sent_to[f->sent_n++] = conn;
+}
+
+static void on_close(void *ctx, uint64_t conn, int code, const char *reason)
+{
+    struct fixture *f = ctx;
+
+    (void)reason;
+    f->closed_conn = conn;
+    f->closed_code = code;
+}
+
+static void on_closed(void *ctx, const struct id *ids, size_t n)
+{
+    struct fixture *f = ctx;
+
+    for (size_t i = 0; i < n && f->closed_n < 512; i++)
+        f->closed[f->closed_n++] = ids[i];
+}
+
+static void on_expired(void *ctx, const struct id *ids, size_t n)
+{
+    struct fixture *f = ctx;
+
+    assert_true(n <= BROKER_BATCH);
+    f->expired_calls++;
+    for (size_t i = 0; i < n && f->expired_n < 2048; i++)
+        f->expired[f->expired_n++] = ids[i];
+}
+
+static void on_session(void *ctx, const struct id *id, bool live, enum door_agent agent)
+{
+    struct fixture *f = ctx;
+
+    (void)id;
+    f->live = live;
+    f->agent = agent;
+}
+
+static void on_activity(void *ctx, const struct id *id, int64_t last_ms)
+{
+    (void)id;
+    ((struct fixture *)ctx)->activity = last_ms;
+}
+
+static void on_event(void *ctx, const struct broker_event *ev)
+{
+    (void)ctx;
+    (void)ev;
+}
+
+static void on_wake(void *ctx, int64_t delay_ms)
+{
+    ((struct fixture *)ctx)->wake_ms = delay_ms;
+}
+
+static int setup(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    struct broker_hooks hooks = {.ctx = f,
+                                 .send = on_send,
+                                 .close = on_close,
+                                 .closed = on_closed,
+                                 .expired = on_expired,
+                                 .session = on_session,
+                                 .activity = on_activity,
+                                 .event = on_event,
+                                 .wake = on_wake};
+    struct err e;
+
+    f->wall_ms = START;
+    f->boot_us = 1000000;
+    f->clock = (struct clock){test_wall, test_boot, f};
+    f->policy = (struct lease_policy){.skew_s = 5, .seal_s = 15};
+    f->limits = (struct config_lease){.stale_after_seconds = 3, .seal_after_seconds = 15};
+    f->keys = keyset_new();
+    f->arena = arena_new(1 << 20);
+    f->broker = broker_new(&hooks, &f->clock, &f->policy, &f->limits, f->keys);
+    f->sandbox = (struct sandbox){.generation = 7, .status = SANDBOX_RUNNING};
+    id_random(&f->sandbox.session_id);
+    id_random(&f->sandbox.chat_id);
+    SHA256((const uint8_t *)SECRET, strlen(SECRET), f->sandbox.door_secret_hash);
+    assert_int_equal(broker_load_session(f->broker, &f->sandbox, &e), 0);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+
+    broker_free(f->broker);
+    keyset_free(f->keys);
+    arena_free(f->arena);
+    free(f);
+    return 0;
+}
+
+static void door_says(struct fixture *f, uint64_t conn, const struct door_msg *m)
+{
+    struct buf b;
+
+    buf_init(&b, 65536);
+    door_msg_encode(m, &b);
+    broker_door_message(f->broker, conn, b.data, b.len);
+    buf_done(&b);
+}
+
+static void hello(struct fixture *f, uint64_t conn, int64_t ep, const char *secret)
+{
+    struct door_msg m = {.t = DOOR_HELLO,
+                         .sid = f->sandbox.session_id,
+                         .ep = ep,
+                         .secret = (char *)secret,
+                         .agent = DOOR_AGENT_UP};
+
+    id_random(&m.boot_id);
+    broker_door_open(f->broker, conn);
+    door_says(f, conn, &m);
+}
+
+static struct lease make_lease(struct fixture *f, int64_t ttl_s, int64_t seq)
+{
+    struct lease l = {.session_id = f->sandbox.session_id,
+                      .chat_id = f->sandbox.chat_id,
+                      .scope = SCOPE_READ | SCOPE_WRITE,
+                      .max_connections = 1,
+                      .issued_at = f->wall_ms,
+                      .expires_at = f->wall_ms + ttl_s * 1000,
+                      .grant_seq = seq,
+                      .ep = 7};
+    id_random(&l.lease_id);
+    return l;
+}
+
+static void apply(struct fixture *f, const struct change *c)
+{
+    broker_apply(f->broker, c, 1, f->boot_us);
+}
+
+static struct lease grant(struct fixture *f, int64_t ttl_s, int64_t seq)
+{
+    struct lease l = make_lease(f, ttl_s, seq);
+
+    apply(f, &(struct change){.kind = CHANGE_GRANT, .seq = seq, .lease = l});
+    return l;
+}
+
+static void revoke(struct fixture *f, struct lease *l, int64_t seq)
+{
+    l->state = LEASE_REVOKING;
+    apply(f, &(struct change){.kind = CHANGE_REVOKE, .seq = seq, .code = 4403, .lease = *l});
+}
+
+static enum lease_state state_of(struct fixture *f, const struct lease *l)
+{
+    struct lease view = *l;
+
+    broker_lease_view(f->broker, &view);
+    return view.state;
+}
+
+static void a_door_with_the_secret_gets_a_snapshot_of_what_is_open(void **state)
+{
+    struct fixture *f = *state;
+    struct lease open = grant(f, 60, 1), ending = grant(f, 60, 2);
+
+    revoke(f, &ending, 3);
+    assert_int_equal(f->sent_n, 0);
+    hello(f, 9, 7, SECRET);
+    assert_int_equal(f->sent_n, 1);
+    assert_int_equal(f->sent[0].t, DOOR_SNAPSHOT);
+    assert_int_equal(f->sent[0].seq, 3);
+    assert_int_equal(f->sent[0].now, START);
+    assert_int_equal(f->sent[0].allow.n, 1);
+    assert_true(id_equal(&((struct door_allow *)f->sent[0].allow.items)->jti, &open.lease_id));
+    assert_true(f->live);
+    assert_true(broker_session_ready(f->broker, &f->sandbox.session_id));
+}
+
+static void a_wrong_secret_is_refused_and_learns_nothing(void **state)
+{
+    struct fixture *f = *state;
+
+    hello(f, 9, 7, "ff112233445566778899aabbccddeeff00112233445566778899aabbccddeeff");
+    assert_int_equal(f->closed_code, 4401);
+    assert_int_equal(f->sent_n, 0);
+    assert_false(broker_session_ready(f->broker, &f->sandbox.session_id));
+}
+
+static void an_older_generation_is_retired(void **state)
+{
+    struct fixture *f = *state;
+
+    hello(f, 9, 6, SECRET);
+    assert_int_equal(f->sent[0].t, DOOR_RETIRE);
+    assert_int_equal(f->closed_code, 4410);
+}
+
+static void a_newer_generation_than_ours_is_no_door_of_ours(void **state)
+{
+    struct fixture *f = *state;
+
+    hello(f, 9, 8, SECRET);
+    assert_int_equal(f->closed_code, 4401);
+    assert_int_equal(f->sent_n, 0);
+}
+
+static void an_unknown_session_is_retired(void **state)
+{
+    struct fixture *f = *state;
+
+    id_random(&f->sandbox.session_id);
+    hello(f, 9, 7, SECRET);
+    assert_int_equal(f->sent[0].t, DOOR_RETIRE);
+}
+
+static void whoever_does_not_say_hello_first_is_closed(void **state)
+{
+    struct fixture *f = *state;
+
+    broker_door_open(f->broker, 9);
+    door_says(f, 9, &(struct door_msg){.t = DOOR_ACK, .seq = 1});
+    assert_int_equal(f->closed_code, 4401);
+    broker_door_open(f->broker, 10);
+    f->boot_us += 3000000;
+    broker_tick(f->broker);
+    assert_int_equal(f->closed_conn, 10);
+}
+
+static void garbage_and_messages_of_the_gateway_end_the_connection(void **state)
+{
+    struct fixture *f = *state;
+
+    hello(f, 9, 7, SECRET);
+    broker_door_message(f->broker, 9, "{nonsense", 9);
+    assert_int_equal(f->closed_code, 1002);
+    f->closed_code = 0;
+    hello(f, 10, 7, SECRET);
+    door_says(f, 10, &(struct door_msg){.t = DOOR_RETIRE});
+    assert_int_equal(f->closed_code, 1002);
+}
+
+static void the_newest_connection_of_a_door_replaces_the_older(void **state)
+{
+    struct fixture *f = *state;
+
+    hello(f, 9, 7, SECRET);
+    hello(f, 10, 7, SECRET);
+    assert_int_equal(f->closed_conn, 9);
+    broker_door_closed(f->broker, 9);
+    assert_true(broker_session_ready(f->broker, &f->sandbox.session_id));
+    grant(f, 60, 1);
+    assert_int_equal(f->sent_to[f->sent_n - 1], 10);
+}
+
+static void changes_are_pushed_in_commit_order(void **state)
+{
+    struct fixture *f = *state;
+    struct lease l;
+
+    hello(f, 9, 7, SECRET);
+    l = grant(f, 60, 1);
+    l.expires_at += 60000;
+    l.grant_seq = 2;
+    apply(f, &(struct change){.kind = CHANGE_EXTEND, .seq = 2, .lease = l});
+    revoke(f, &l, 3);
+    assert_int_equal(f->sent_n, 4);
+    for (int i = 1; i <= 3; i++)
+        assert_int_equal(f->sent[i].seq, i);
+    assert_int_equal(f->sent[1].op, DOOR_OP_GRANT);
+    assert_int_equal(f->sent[2].op, DOOR_OP_EXTEND);
+    assert_int_equal(f->sent[2].exp, l.expires_at / 1000);
+    assert_int_equal(f->sent[3].op, DOOR_OP_REVOKE);
+    assert_int_equal(f->sent[3].code, 4403);
+}
+
+static void a_lease_is_pending_until_its_door_acknowledges(void **state)
+{
+    struct fixture *f = *state;
+    struct lease l;
+
+    hello(f, 9, 7, SECRET);
+    l = grant(f, 60, 1);
+    assert_int_equal(state_of(f, &l), LEASE_PENDING);
+    door_says(f, 9, &(struct door_msg){.t = DOOR_ACK, .seq = 1});
+    assert_int_equal(state_of(f, &l), LEASE_ACTIVE);
+}
+
+static void an_acknowledged_revocation_closes_an_unacknowledged_one_is_unconfirmed(void **state)
+{
+    struct fixture *f = *state;
+    struct lease l;
+
+    hello(f, 9, 7, SECRET);
+    l = grant(f, 60, 1);
+    revoke(f, &l, 2);
+    assert_int_equal(state_of(f, &l), LEASE_REVOKING);
+    f->boot_us += 2500000;
+    assert_int_equal(state_of(f, &l), LEASE_UNCONFIRMED);
+    door_says(f, 9, &(struct door_msg){.t = DOOR_ACK, .seq = 2, .cut = 1});
+    assert_int_equal(f->closed_n, 1);
+    assert_true(id_equal(&f->closed[0], &l.lease_id));
+}
+
+static void nothing_is_confirmed_that_was_not_said(void **state)
+{
+    struct fixture *f = *state;
+    struct lease l;
+
+    hello(f, 9, 7, SECRET);
+    l = grant(f, 60, 1);
+    revoke(f, &l, 2);
+    door_says(f, 9, &(struct door_msg){.t = DOOR_ACK, .seq = 99});
+    assert_int_equal(f->closed_n, 0);
+    assert_int_equal(state_of(f, &l), LEASE_REVOKING);
+}
+
+struct waiting {
+    struct broker_wait w;
+    int calls;
+};
+
+static void on_wait(struct broker_wait *w)
+{
+    ((struct waiting *)w)->calls++;
+}
+
+static void a_wait_ends_with_the_acknowledgement_and_its_figures(void **state)
+{
+    struct fixture *f = *state;
+    struct waiting w = {
+        .w = {.session_id = f->sandbox.session_id, .timeout_ms = 1000, .done = on_wait}};
+    struct lease l;
+
+    hello(f, 9, 7, SECRET);
+    l = grant(f, 60, 1);
+    revoke(f, &l, 2);
+    broker_wait(f->broker, &w.w);
+    assert_int_equal(w.calls, 0);
+    f->boot_us += 700;
+    door_says(f, 9, &(struct door_msg){.t = DOOR_ACK, .seq = 2, .cut = 3, .latency_us = 100});
+    assert_int_equal(w.calls, 1);
+    assert_true(w.w.acked);
+    assert_int_equal(w.w.cut, 3);
+    assert_int_equal(w.w.latency_us, 700);
+}
+
+static void a_wait_ends_with_its_time_or_with_the_session(void **state)
+{
+    struct fixture *f = *state;
+    struct waiting w = {
+        .w = {.session_id = f->sandbox.session_id, .timeout_ms = 1000, .done = on_wait}};
+    struct waiting x = w, gone;
+    struct lease l = grant(f, 60, 1);
+
+    revoke(f, &l, 2);
+    broker_wait(f->broker, &w.w);
+    assert_true(f->wake_ms <= 1000);
+    f->boot_us += 1000000;
+    broker_tick(f->broker);
+    assert_int_equal(w.calls, 1);
+    assert_false(w.w.acked);
+    broker_wait(f->broker, &x.w);
+    apply(f, &(struct change){.kind = CHANGE_SESSION_ENDED, .sandbox = f->sandbox});
+    assert_int_equal(x.calls, 1);
+    assert_true(x.w.acked);
+    gone = (struct waiting){.w = {.session_id = f->sandbox.session_id, .done = on_wait}};
+    broker_wait(f->broker, &gone.w);
+    assert_int_equal(gone.calls, 1);
+}
+
+static void expiry_comes_in_bounded_batches_and_is_asked_for_again(void **state)
+{
+    struct fixture *f = *state;
+    const size_t n = 2 * BROKER_BATCH + 10;
+
+    for (size_t i = 0; i < n; i++)
+        grant(f, 10, (int64_t)i + 1);
+    f->wall_ms += 9999;
+    broker_tick(f->broker);
+    assert_int_equal(f->expired_n, 0);
+    f->wall_ms += 1;
+    for (int turn = 0; turn < 3; turn++)
+        broker_tick(f->broker);
+    assert_int_equal(f->expired_n, n);
+    assert_int_equal(f->expired_calls, 3);
+    broker_tick(f->broker);
+    assert_int_equal(f->expired_n, n); /* asked; the store has time to answer */
+    f->wall_ms += 5000;
+    broker_tick(f->broker);
+    assert_true(f->expired_n > n); /* it did not: asked again */
+}
+
+static void a_renewed_lease_does_not_expire_at_its_first_time(void **state)
+{
+    struct fixture *f = *state;
+    struct lease l = grant(f, 10, 1);
+
+    l.expires_at += 50000;
+    apply(f, &(struct change){.kind = CHANGE_EXTEND, .seq = 2, .lease = l});
+    f->wall_ms += 20000;
+    broker_tick(f->broker);
+    assert_int_equal(f->expired_n, 0);
+    f->wall_ms += 40000;
+    broker_tick(f->broker);
+    assert_int_equal(f->expired_n, 1);
+}
+
+static void an_unconfirmed_lease_is_closed_when_nothing_can_hold_its_token(void **state)
+{
+    struct fixture *f = *state;
+    struct lease l = grant(f, 10, 1);
+
+    revoke(f, &l, 2);
+    f->wall_ms += 10000 + 20000 - 1;
+    broker_tick(f->broker);
+    assert_int_equal(f->closed_n, 0);
+    f->wall_ms += 1;
+    broker_tick(f->broker);
+    assert_int_equal(f->closed_n, 1);
+}
+
+static void the_end_of_a_session_retires_its_door_and_forgets_its_leases(void **state)
+{
+    struct fixture *f = *state;
+    struct broker_counts counts;
+
+    hello(f, 9, 7, SECRET);
+    grant(f, 60, 1);
+    apply(f, &(struct change){.kind = CHANGE_SESSION_ENDED, .sandbox = f->sandbox});
+    assert_int_equal(f->sent[f->sent_n - 1].t, DOOR_RETIRE);
+    broker_counts(f->broker, &counts);
+    assert_int_equal(counts.sessions, 0);
+    assert_int_equal(counts.leases, 0);
+    door_says(f, 9, &(struct door_msg){.t = DOOR_PING, .now = 1}); /* still open: harmless */
+    broker_door_closed(f->broker, 9);
+}
+
+static void live_connections_are_counted_and_end_with_the_door(void **state)
+{
+    struct fixture *f = *state;
+    struct lease l, view;
+
+    hello(f, 9, 7, SECRET);
+    view = l = grant(f, 60, 1);
+    door_says(f, 9, &(struct door_msg){.t = DOOR_ADMIT, .jti = l.lease_id});
+    broker_lease_view(f->broker, &view);
+    assert_int_equal(view.connections, 1);
+    door_says(f, 9, &(struct door_msg){.t = DOOR_CLOSE, .jti = l.lease_id, .code = 1000});
+    door_says(f, 9, &(struct door_msg){.t = DOOR_CLOSE, .jti = l.lease_id, .code = 1000});
+    broker_lease_view(f->broker, &view);
+    assert_int_equal(view.connections, 0);
+    door_says(f, 9, &(struct door_msg){.t = DOOR_ADMIT, .jti = l.lease_id});
+    broker_door_closed(f->broker, 9);
+    broker_lease_view(f->broker, &view);
+    assert_int_equal(view.connections, 0);
+    assert_false(f->live);
+}
+
+static void a_door_cannot_report_activity_of_the_future(void **state)
+{
+    struct fixture *f = *state;
+
+    hello(f, 9, 7, SECRET);
+    door_says(f, 9, &(struct door_msg){.t = DOOR_ACTIVITY, .last_in = START + 99999999});
+    assert_int_equal(f->activity, START);
+}
+
+static void a_silent_door_is_dropped_and_a_live_one_pinged_every_second(void **state)
+{
+    struct fixture *f = *state;
+
+    broker_tick(f->broker);
+    hello(f, 9, 7, SECRET);
+    f->boot_us += 1000000;
+    broker_tick(f->broker);
+    assert_int_equal(f->sent[f->sent_n - 1].t, DOOR_PING);
+    assert_true(f->wake_ms > 0 && f->wake_ms <= 1000);
+    f->boot_us += 11000000;
+    broker_tick(f->broker);
+    assert_int_equal(f->closed_conn, 9);
+    assert_false(f->live);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        T(a_door_with_the_secret_gets_a_snapshot_of_what_is_open),
+        T(a_wrong_secret_is_refused_and_learns_nothing),
+        T(an_older_generation_is_retired),
+        T(a_newer_generation_than_ours_is_no_door_of_ours),
+        T(an_unknown_session_is_retired),
+        T(whoever_does_not_say_hello_first_is_closed),
+        T(garbage_and_messages_of_the_gateway_end_the_connection),
+        T(the_newest_connection_of_a_door_replaces_the_older),
+        T(changes_are_pushed_in_commit_order),
+        T(a_lease_is_pending_until_its_door_acknowledges),
+        T(an_acknowledged_revocation_closes_an_unacknowledged_one_is_unconfirmed),
+        T(nothing_is_confirmed_that_was_not_said),
+        T(a_wait_ends_with_the_acknowledgement_and_its_figures),
+        T(a_wait_ends_with_its_time_or_with_the_session),
+        T(expiry_comes_in_bounded_batches_and_is_asked_for_again),
+        T(a_renewed_lease_does_not_expire_at_its_first_time),
+        T(an_unconfirmed_lease_is_closed_when_nothing_can_hold_its_token),
+        T(the_end_of_a_session_retires_its_door_and_forgets_its_leases),
+        T(live_connections_are_counted_and_end_with_the_door),
+        T(a_door_cannot_report_activity_of_the_future),
+        T(a_silent_door_is_dropped_and_a_live_one_pinged_every_second),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
