@@ -7,16 +7,24 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+/* What some launcher ignores, the agent would ignore too. By system call, because glibc refuses its
+ * two internal signals, and those are what glibc's posix_spawn leaves ignored. */
+static void reset_signals(void)
+{
+    const unsigned long default_action[4] = {0};
+    for (int sig = 1; sig < NSIG; sig++)
+        syscall(SYS_rt_sigaction, sig, default_action, NULL, NSIG / 8);
+}
 
 static void become_agent(char **command, const struct agent_stdio *io, pid_t parent, int why_fd)
 {
     sigset_t none;
     sigemptyset(&none);
-    /* What some launcher ignores, the agent would ignore too. */
-    for (int sig = 1; sig < NSIG; sig++)
-        signal(sig, SIG_DFL);
+    reset_signals();
     sigprocmask(SIG_SETMASK, &none, NULL);
     setsid();
     prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -1,0 +1,324 @@
+/*
+ * Engine `local`: every sandbox is a leasekeep with bubblewrap below it. All state is with the
+ * processes and in the run directory, so any number of gateways in a row find the same.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "leasehold/clock.h"
+#include "leasehold/process.h"
+#include "local_keep.h"
+#include "local_probe.h"
+
+#define KILL_MS 5000 /* for an end that nothing can hold up */
+
+struct engine_local {
+    struct engine base;
+    char *bin_dir;
+    int64_t uid; /* of the agents */
+};
+
+static int64_t now_ms(void)
+{
+    return clock_boot_us(&clock_system) / 1000;
+}
+
+/* ---- the end ---- */
+
+/* The sandbox's pid 1 is the last of its processes. True once it is gone. */
+static bool init_end(const char *run_path)
+{
+    pid_t pid;
+    int64_t start;
+    struct err e;
+    if (keep_pid_read(run_path, KEEP_INIT_FILE, &pid, &start) < 0)
+        return true;
+    int fd = process_open(pid, start, &e);
+    if (fd < 0)
+        return e.code == ERR_NOT_FOUND;
+    process_signal(fd, SIGKILL);
+    int ended = process_wait(fd, KILL_MS);
+    close(fd);
+    return ended == 1;
+}
+
+/* Without leasekeep its sandbox dies by itself; this waits for that. */
+static bool keep_kill(const char *run_path, int fd)
+{
+    process_signal(fd, SIGKILL);
+    return process_wait(fd, KILL_MS) == 1 && init_end(run_path);
+}
+
+static bool keep_stop(const char *run_path, int fd, int64_t grace_ms)
+{
+    process_signal(fd, SIGTERM);
+    if (process_wait(fd, grace_ms) == 1)
+        return init_end(run_path);
+    process_signal(fd, SIGTERM); /* the second one ends the grace */
+    if (process_wait(fd, KILL_MS) == 1)
+        return init_end(run_path);
+    return keep_kill(run_path, fd);
+}
+
+static int local_stop(struct engine *g, const char *run_path, const struct engine_handle *h,
+                      int64_t grace_ms, struct err *e)
+{
+    (void)g;
+    struct err why;
+    int fd = process_open((pid_t)h->pid, h->pid_start, &why);
+    bool ended = false;
+    if (fd >= 0) {
+        ended = keep_stop(run_path, fd, grace_ms);
+        close(fd);
+    } else if (why.code == ERR_NOT_FOUND) {
+        ended = init_end(run_path);
+    }
+    if (ended)
+        return 0;
+    return err_set(e, ERR_SANDBOX_STOP_FAILED, "processes of %s do not end", h->container_id);
+}
+
+/* ---- the start ---- */
+
+struct watch {
+    int inotify_fd;
+    int pid_fd; /* -1: leasekeep has ended already */
+    int64_t deadline_ms;
+};
+
+/* Waits for the next change of keep.state or the end of leasekeep. False: the time is over. */
+static bool watch_wait(const struct watch *w)
+{
+    struct pollfd pfd[] = {{.fd = w->inotify_fd, .events = POLLIN},
+                           {.fd = w->pid_fd, .events = POLLIN}};
+    int64_t left = w->deadline_ms - now_ms();
+    if (left <= 0)
+        return false;
+    poll(pfd, 2, left > INT_MAX ? INT_MAX : (int)left);
+    char events[4096];
+    while (read(w->inotify_fd, events, sizeof(events)) > 0)
+        ;
+    return true;
+}
+
+static bool watch_ended(const struct watch *w)
+{
+    struct pollfd pfd = {.fd = w->pid_fd, .events = POLLIN};
+    return w->pid_fd < 0 || poll(&pfd, 1, 0) == 1;
+}
+
+static int start_failed(struct err *e, const struct keep_state *st)
+{
+    return err_set(e, ERR_SANDBOX_START_FAILED, "%s",
+                   st->detail[0] != '\0' ? st->detail : "leasekeep ended without a word");
+}
+
+static int watch_until_running(const char *run_path, const struct watch *w, struct err *e)
+{
+    for (;;) {
+        /* In this order: what leasekeep wrote before its end is not missed. */
+        bool ended = watch_ended(w);
+        struct keep_state st;
+        keep_state_read(run_path, &st);
+        if (st.phase == KEEP_RUNNING)
+            return 0;
+        /* A sandbox that ran and ended is a start; its status tells of the end. */
+        if (st.phase == KEEP_ENDED && strcmp(st.reason, "start_failed") != 0)
+            return 0;
+        if (st.phase == KEEP_ENDED || ended)
+            return start_failed(e, &st);
+        if (!watch_wait(w))
+            return err_set(e, ERR_SANDBOX_START_FAILED, "the sandbox did not start in time");
+    }
+}
+
+static int watch_open(const char *run_path, struct err *e)
+{
+    int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    if (fd >= 0 && inotify_add_watch(fd, run_path, IN_MOVED_TO) >= 0)
+        return fd;
+    int why = errno;
+    if (fd >= 0)
+        close(fd);
+    return err_sys(e, ERR_SANDBOX_START_FAILED, why,
+                   "cannot watch the run directory (see fs.inotify.max_user_instances)");
+}
+
+static int keep_spawn(struct engine_local *l, const struct engine_spec *spec, pid_t *ret_pid,
+                      int64_t *ret_start, struct err *e)
+{
+    char program[PATH_MAX], state[PATH_MAX];
+    const char *const argv[] = {"leasekeep", NULL};
+    if (keep_path(l->bin_dir, "leasekeep", program, sizeof(program)) < 0 ||
+        keep_path(spec->run_path, KEEP_STATE_FILE, state, sizeof(state)) < 0)
+        return err_set(e, ERR_SANDBOX_START_FAILED, "the path of the run directory is too long");
+    int spec_fd = keep_spec_open(spec, l->bin_dir, e);
+    if (spec_fd < 0)
+        return -1;
+    unlink(state); /* of an earlier try */
+    int r = process_spawn(&(struct process_spawn){.path = program,
+                                                  .argv = argv,
+                                                  .cwd = spec->run_path,
+                                                  .fds = &spec_fd,
+                                                  .fds_n = 1,
+                                                  .stderr_fd = -1},
+                          ret_pid, ret_start, e);
+    close(spec_fd);
+    if (r < 0)
+        e->code = ERR_SANDBOX_START_FAILED;
+    return r;
+}
+
+static void handle_fill(struct engine_handle *h, const char *session, pid_t pid, int64_t start,
+                        int64_t uid)
+{
+    *h = (struct engine_handle){
+        .pid = pid,
+        .pid_start = start,
+        .isolation = {.netns = true, .userns = true, .seccomp = true, .uid = uid}};
+    snprintf(h->container_id, sizeof(h->container_id), "local-%s", session);
+}
+
+/* The pidfd of the child just started; -1 in *ret_fd if it has ended. */
+static int keep_open(pid_t pid, int64_t start, int *ret_fd, struct err *e)
+{
+    *ret_fd = process_open(pid, start, e);
+    if (*ret_fd >= 0 || e->code == ERR_NOT_FOUND)
+        return 0;
+    /* Nobody else reaps it, so the pid is still its own. */
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    e->code = ERR_SANDBOX_START_FAILED;
+    return -1;
+}
+
+static int start_and_watch(struct engine_local *l, const struct engine_spec *spec, struct watch *w,
+                           struct engine_handle *ret, struct err *e)
+{
+    pid_t pid;
+    int64_t start;
+    if (keep_spawn(l, spec, &pid, &start, e) < 0 || keep_open(pid, start, &w->pid_fd, e) < 0)
+        return -1;
+    int r = watch_until_running(spec->run_path, w, e);
+    if (r < 0 && w->pid_fd >= 0)
+        keep_kill(spec->run_path, w->pid_fd);
+    if (w->pid_fd >= 0)
+        close(w->pid_fd);
+    if (r == 0)
+        handle_fill(ret, ID_STR(&spec->session_id), pid, start, l->uid);
+    return r;
+}
+
+static int local_start(struct engine *g, const struct engine_spec *spec, struct engine_handle *ret,
+                       struct err *e)
+{
+    struct watch w = {.deadline_ms = now_ms() + spec->timeout_ms, .pid_fd = -1};
+    w.inotify_fd = watch_open(spec->run_path, e);
+    if (w.inotify_fd < 0)
+        return -1;
+    int r = start_and_watch((struct engine_local *)g, spec, &w, ret, e);
+    close(w.inotify_fd);
+    return r;
+}
+
+/* ---- questions ---- */
+
+static void describe_end(const struct keep_state *st, struct engine_status *ret)
+{
+    snprintf(ret->detail, sizeof(ret->detail), "%s", st->detail);
+    if (st->phase != KEEP_ENDED)
+        snprintf(ret->reason, sizeof(ret->reason), "engine_lost");
+    else if (strcmp(st->reason, "exited") == 0)
+        snprintf(ret->reason, sizeof(ret->reason), "exited(%d)", st->code);
+    else if (strcmp(st->reason, "signaled") == 0)
+        snprintf(ret->reason, sizeof(ret->reason), "signaled(%d)", st->signal);
+    else
+        snprintf(ret->reason, sizeof(ret->reason), "%s", st->reason);
+}
+
+static int local_status(struct engine *g, const char *run_path, const struct engine_handle *h,
+                        struct engine_status *ret, struct err *e)
+{
+    (void)g;
+    struct engine_status status = {.alive = false};
+    struct err why;
+    int fd = process_open((pid_t)h->pid, h->pid_start, &why);
+    if (fd < 0 && why.code != ERR_NOT_FOUND) {
+        *e = why;
+        return -1;
+    }
+    struct keep_state st;
+    keep_state_read(run_path, &st);
+    status.alive = fd >= 0 && st.phase != KEEP_ENDED;
+    if (fd >= 0)
+        close(fd);
+    if (!status.alive)
+        describe_end(&st, &status);
+    *ret = status;
+    return 0;
+}
+
+static int local_find(struct engine *g, const char *run_path, struct engine_handle *ret,
+                      struct err *e)
+{
+    struct engine_local *l = (struct engine_local *)g;
+    pid_t pid;
+    int64_t start;
+    const char *session = strrchr(run_path, '/');
+    if (keep_pid_read(run_path, KEEP_PID_FILE, &pid, &start) < 0 ||
+        process_start_ticks(pid) != start || !keep_pid_is_locked(run_path, pid))
+        return err_set(e, ERR_NOT_FOUND, "nothing runs out of this run directory");
+    handle_fill(ret, session != NULL ? session + 1 : run_path, pid, start, l->uid);
+    return 0;
+}
+
+/* ---- life of the engine ---- */
+
+static void local_free(struct engine *g)
+{
+    struct engine_local *l = (struct engine_local *)g;
+    if (l == NULL)
+        return;
+    free(l->bin_dir);
+    free(l);
+}
+
+static const struct engine_vtable local_vtable = {
+    .name = "local",
+    .start = local_start,
+    .stop = local_stop,
+    .status = local_status,
+    .find = local_find,
+    .free = local_free,
+};
+
+int engine_local_new(const struct config *cfg, const char *bin_dir, struct engine **ret,
+                     struct err *e)
+{
+    bool is_root = geteuid() == 0;
+    int64_t uid = is_root ? cfg->sandbox.uid : (int64_t)geteuid();
+    int64_t gid = is_root ? cfg->sandbox.gid : (int64_t)getegid();
+    struct engine_local *l = calloc(1, sizeof(*l));
+    if (l == NULL)
+        return err_set(e, ERR_INTERNAL, "no memory");
+    l->base.v = &local_vtable;
+    l->uid = uid;
+    l->bin_dir = realpath(bin_dir, NULL); /* leasekeep takes no path with a symlink */
+    if (l->bin_dir == NULL)
+        err_sys(e, ERR_ENGINE_UNAVAILABLE, errno, "the directory of the programs");
+    if (l->bin_dir == NULL || local_probe(l->bin_dir, uid, gid, e) < 0) {
+        local_free(&l->base);
+        return -1;
+    }
+    *ret = &l->base;
+    return 0;
+}

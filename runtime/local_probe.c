@@ -1,0 +1,130 @@
+#include "local_probe.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "leasehold/clock.h"
+#include "leasehold/process.h"
+#include "local_keep.h"
+
+#define BWRAP_PATH "/usr/bin/bwrap"
+#define PROBE_MS   10000
+
+/* -1: there is no such setting on this kernel. */
+static long sysctl_read(const char *path)
+{
+    char text[32] = "";
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    return n > 0 ? strtol(text, NULL, 10) : -1;
+}
+
+static int explain(const char *said, struct err *e)
+{
+    static const struct {
+        const char *path;
+        long bad;
+        const char *advice;
+    } settings[] = {
+        {"/proc/sys/user/max_user_namespaces", 0,
+         "user namespaces are off: sysctl -w user.max_user_namespaces=15000"},
+        {"/proc/sys/kernel/unprivileged_userns_clone", 0,
+         "user namespaces are off: sysctl -w kernel.unprivileged_userns_clone=1"},
+        {"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", 1,
+         "AppArmor keeps bubblewrap from user namespaces: give /usr/bin/bwrap a profile with "
+         "`userns`, or set kernel.apparmor_restrict_unprivileged_userns=0"},
+    };
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
+        if (sysctl_read(settings[i].path) == settings[i].bad)
+            return err_set(e, ERR_ENGINE_UNAVAILABLE, "%s", settings[i].advice);
+    return err_set(e, ERR_ENGINE_UNAVAILABLE, "bubblewrap cannot isolate here: %s",
+                   said[0] != '\0' ? said : "it did not say why");
+}
+
+/* Reads to the end of the pipe, which is the end of everything the probe started, and keeps the
+ * first line. */
+static void read_words(int fd, char *ret, size_t size)
+{
+    int64_t deadline_us = clock_boot_us(&clock_system) + PROBE_MS * 1000;
+    char chunk[256];
+    size_t len = 0;
+    for (;;) {
+        int64_t left_ms = (deadline_us - clock_boot_us(&clock_system)) / 1000;
+        struct pollfd pfd = {.fd = fd, .events = POLLIN};
+        int r = left_ms > 0 ? poll(&pfd, 1, (int)left_ms) : 0;
+        ssize_t n = r > 0 ? read(fd, chunk, sizeof(chunk)) : r;
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            break;
+        size_t part = (size_t)n < size - 1 - len ? (size_t)n : size - 1 - len;
+        memcpy(ret + len, chunk, part);
+        len += part;
+    }
+    ret[len] = '\0';
+    ret[strcspn(ret, "\n")] = '\0';
+}
+
+/* The child is not reaped elsewhere, so its pid is safe. */
+static int end_status(pid_t pid)
+{
+    int status;
+    pid_t r;
+    kill(pid, SIGKILL); /* of no effect on one that ended as it should */
+    do
+        r = waitpid(pid, &status, 0);
+    while (r < 0 && errno == EINTR);
+    return r == pid && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static int run_probe(const char *program, int64_t uid, int64_t gid, struct err *e)
+{
+    char uid_text[24], gid_text[24], said[128];
+    int64_t start;
+    int pipe_fd[2];
+    pid_t pid;
+    snprintf(uid_text, sizeof(uid_text), "%lld", (long long)uid);
+    snprintf(gid_text, sizeof(gid_text), "%lld", (long long)gid);
+    const char *const argv[] = {"leasekeep", "--probe", uid_text, gid_text, NULL};
+    if (pipe2(pipe_fd, O_CLOEXEC) < 0)
+        return err_sys(e, ERR_ENGINE_UNAVAILABLE, errno, "the probe of bubblewrap");
+    int r = process_spawn(
+        &(struct process_spawn){.path = program, .argv = argv, .cwd = "/", .stderr_fd = pipe_fd[1]},
+        &pid, &start, e);
+    close(pipe_fd[1]);
+    if (r == 0) {
+        read_words(pipe_fd[0], said, sizeof(said));
+        r = end_status(pid) == 0 ? 0 : explain(said, e);
+    } else {
+        e->code = ERR_ENGINE_UNAVAILABLE;
+    }
+    close(pipe_fd[0]);
+    return r;
+}
+
+int local_probe(const char *bin_dir, int64_t uid, int64_t gid, struct err *e)
+{
+    static const char *const programs[] = {"leaseinit", "demo-agent", "leasekeep"};
+    char path[PATH_MAX];
+    for (size_t i = 0; i < sizeof(programs) / sizeof(programs[0]); i++)
+        if (keep_path(bin_dir, programs[i], path, sizeof(path)) < 0 || access(path, X_OK) < 0)
+            return err_set(e, ERR_ENGINE_UNAVAILABLE, "%s is not beside leasehold: build it",
+                           programs[i]);
+    if (access(BWRAP_PATH, X_OK) < 0)
+        return err_set(e, ERR_ENGINE_UNAVAILABLE,
+                       BWRAP_PATH " is missing: apt-get install -y bubblewrap");
+    if (uid <= 0 && geteuid() == 0)
+        return err_set(e, ERR_ENGINE_UNAVAILABLE, "sandbox.uid must not be root's");
+    return run_probe(path, uid, gid, e);
+}

@@ -1,0 +1,12 @@
+/* Whether this machine can run a fully isolated sandbox, and if not, what to do about it. */
+#ifndef RUNTIME_LOCAL_PROBE_H
+#define RUNTIME_LOCAL_PROBE_H
+
+#include <stdint.h>
+
+#include "leasehold/err.h"
+
+/* Runs leasekeep's probe as uid/gid. ERR_ENGINE_UNAVAILABLE says what to install or enable. */
+int local_probe(const char *bin_dir, int64_t uid, int64_t gid, struct err *e) MUST_CHECK;
+
+#endif
