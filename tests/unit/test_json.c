@@ -376,6 +376,26 @@ static void every_kind_is_encoded(void **state)
         "\"leases\":[{\"ttl_s\":120,\"use\":\"once\",\"scope\":[\"read\",\"write\"]}]}");
 }
 
+static void a_string_inside_the_struct_is_encoded_and_never_decoded(void **state)
+{
+    (void)state;
+    struct answer {
+        char name[8], none[8];
+    } in = {.name = "a\"b"};
+    static const struct field table[] = {
+        FIELD_CHARS(struct answer, name),
+        FIELD_CHARS(struct answer, none, .flags = FIELD_NULL_ZERO),
+        {0},
+    };
+    struct buf b;
+    buf_init(&b, 100);
+    json_encode(table, &in, &b);
+    assert_string_equal(b.data, "{\"name\":\"a\\\"b\",\"none\":null}");
+    assert_int_equal(json_decode(b.data, b.len, table, &in, arena, &e), -1);
+    assert_int_equal(e.code, ERR_INTERNAL);
+    buf_done(&b);
+}
+
 static void strings_are_escaped_and_repaired(void **state)
 {
     (void)state;
@@ -437,6 +457,7 @@ int main(void)
         TEST(a_full_arena_is_an_error),
         TEST(unset_members_are_null_or_empty),
         TEST(every_kind_is_encoded),
+        TEST(a_string_inside_the_struct_is_encoded_and_never_decoded),
         TEST(strings_are_escaped_and_repaired),
         TEST(reals_read_back_the_same),
         TEST(an_encoder_that_passes_the_cap_fails_the_buffer),
