@@ -6,6 +6,7 @@
  *   /r/…     {method, path, query, n, h, conn} of the request: its body's length and hash; answered
  *            from a timer after 0–4 ms, or `?delay=MS`; `?size=N` answers N bytes; `?now` at once
  *   /lane/…  the same by way of a lane and the inbox
+ *   /child/… the same when a process that was started for it has ended
  *   /stat    {open, refused, closed}
  *   WebSocket: echoes; "close CODE" closes; "flood N" sends N messages of 64 KiB; path /refuse: 403
  *   SIGHUP   stops accepting, drains, ends
@@ -13,6 +14,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "server.h"
@@ -27,6 +30,9 @@ struct due {
     struct app *app;
     struct http_request *request;
     struct server_timer *timer;
+    struct server_watch *watch;
+    pid_t child;
+    int pidfd;
     struct due *next, **at;
 };
 
@@ -54,6 +60,18 @@ static unsigned hash(const char *data, size_t len)
     return h;
 }
 
+static void fill(struct buf *b, size_t size)
+{
+    char block[26 * 1000];
+    for (size_t i = 0; i < sizeof block; i++) {
+        block[i] = (char)('a' + i % 26);
+    }
+    while (b->len < size && buf_ok(b)) {
+        size_t left = size - b->len;
+        buf_add(b, block, left < sizeof block ? left : sizeof block);
+    }
+}
+
 static void reply(struct app *app, struct http_request *r)
 {
     struct http_reply answer = {.status = 200, .content_type = "application/json"};
@@ -63,9 +81,7 @@ static void reply(struct app *app, struct http_request *r)
         buf_printf(&answer.body, "{\"open\":%zu,\"refused\":%u,\"closed\":%u}",
                    server_open_requests(app->server), app->refused, app->closed);
     } else if (size > 0) {
-        for (long i = 0; i < size; i++) {
-            buf_add_char(&answer.body, (char)('a' + i % 26));
-        }
+        fill(&answer.body, (size_t)size);
     } else {
         buf_printf(&answer.body,
                    "{\"method\":%d,\"path\":\"%s\",\"query\":\"%s\",\"n\":%zu,\"h\":%u,"
@@ -140,6 +156,30 @@ static void by_timer(struct app *app, struct http_request *r)
     server_timer_arm(d->timer, param(r, "delay=", (long)(app->random >> 16) % 5));
 }
 
+static void child_ended(void *ctx)
+{
+    struct due *d = ctx;
+    (void)waitpid(d->child, NULL, 0);
+    server_watch_free(d->watch);
+    (void)close(d->pidfd);
+    reply(d->app, d->request);
+    free(d);
+}
+
+static void by_child(struct app *app, struct http_request *r)
+{
+    struct due *d = calloc(1, sizeof *d);
+    d->app = app;
+    d->request = r;
+    d->child = fork();
+    if (d->child == 0) {
+        usleep(2000);
+        _exit(0);
+    }
+    d->pidfd = (int)syscall(SYS_pidfd_open, d->child, 0);
+    d->watch = server_watch_new(app->server, d->pidfd, child_ended, d);
+}
+
 static void on_http(void *ctx, struct http_request *r)
 {
     struct app *app = ctx;
@@ -147,6 +187,8 @@ static void on_http(void *ctx, struct http_request *r)
         reply(app, r);
     } else if (strncmp(r->path, "/lane/", 6) == 0) {
         by_lane(app, r);
+    } else if (strncmp(r->path, "/child/", 7) == 0) {
+        by_child(app, r);
     } else {
         by_timer(app, r);
     }
