@@ -105,16 +105,22 @@ static int admin_key(const char *dir, struct err *e)
 {
     struct api_key key = {.name = "admin", .role = ROLE_ADMIN};
     char text[API_KEY_TEXT], line[API_KEY_TEXT + 1], path[4096], db[4096];
-    struct store_options o = {.path = db};
+    struct log *log = log_new(STDERR_FILENO, LOG_ERROR, LOG_TEXT);
+    struct store_options o = {.path = db, .log = log};
     struct store *store;
     int rc;
 
+    if (!log)
+        return err_set(e, ERR_INTERNAL, "no memory for the log");
     if (join(dir, "data/" STORE_FILE, db, sizeof db, e) ||
         join(dir, "admin.key", path, sizeof path, e) || auth_key_generate(&key, text, e) ||
-        store_open(&o, &store, e))
+        store_open(&o, &store, e)) {
+        log_free(log);
         return -1;
+    }
     rc = store_write(store, insert_key, &key, e);
     store_close(store);
+    log_free(log);
     snprintf(line, sizeof line, "%s\n", text);
     if (!rc)
         rc = write_new(path, line, e);
