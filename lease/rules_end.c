@@ -71,7 +71,7 @@ int lease_end_session(struct store_tx *tx, const struct sandbox *session,
         return -1;
     if (s.n) {
         if (store_session_next_seq(tx, &session->session_id, &seq, e) ||
-            store_log_append(tx, &session->session_id, seq, "revoke_all", NULL, 0, e))
+            store_log_append(tx, &session->session_id, seq, "revoke_all", &(struct id){0}, 0, e))
             return -1;
         struct change c = {
             .kind = CHANGE_REVOKE_ALL, .seq = seq, .code = how->code, .sandbox = *session};

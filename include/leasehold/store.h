@@ -128,7 +128,8 @@ int store_lease_each_open(struct store_tx *tx, const struct id *session_id,
                           int (*each)(void *ctx, const struct lease *l, struct err *e), void *ctx,
                           struct err *e) MUST_CHECK;
 
-/* One entry of a session's log (docs/leases.md): op "grant" | "extend" | "revoke" | "revoke_all". */
+/* One entry of a session's log (docs/leases.md): op "grant" | "extend" | "revoke" | "revoke_all"; a
+ * zero lease_id is none. */
 int store_log_append(struct store_tx *tx, const struct id *session_id, int64_t seq, const char *op,
                      const struct id *lease_id, int64_t expires_at, struct err *e) MUST_CHECK;
 
