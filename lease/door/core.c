@@ -272,7 +272,7 @@ static int snapshot_apply(struct door_core *c, const struct door_msg *m, int64_t
     return 0;
 }
 
-static int64_t revoke(struct door_core *c, const struct door_msg *m, int64_t now_us)
+static int64_t op_revoke(struct door_core *c, const struct door_msg *m, int64_t now_us)
 {
     struct door_lease *lease = core_lease_find(c, &m->jti);
     int64_t cut;
@@ -285,7 +285,7 @@ static int64_t revoke(struct door_core *c, const struct door_msg *m, int64_t now
     return cut;
 }
 
-static int64_t revoke_all(struct door_core *c, const struct door_msg *m, int64_t now_us)
+static int64_t op_revoke_all(struct door_core *c, const struct door_msg *m, int64_t now_us)
 {
     struct door_lease *lease, *next;
     struct door_peer *peer;
@@ -302,7 +302,7 @@ static int64_t revoke_all(struct door_core *c, const struct door_msg *m, int64_t
     return cut;
 }
 
-static void extend(struct door_core *c, const struct door_msg *m)
+static void op_extend(struct door_core *c, const struct door_msg *m)
 {
     struct door_lease *lease = core_lease_find(c, &m->jti);
 
@@ -320,13 +320,13 @@ static int op_run(struct door_core *c, const struct door_msg *m, int64_t now_us,
     case DOOR_OP_GRANT:
         return lease_allow(c, &allow, e);
     case DOOR_OP_EXTEND:
-        extend(c, m);
+        op_extend(c, m);
         return 0;
     case DOOR_OP_REVOKE:
-        *ret_cut = revoke(c, m, now_us);
+        *ret_cut = op_revoke(c, m, now_us);
         return 0;
     case DOOR_OP_REVOKE_ALL:
-        *ret_cut = revoke_all(c, m, now_us);
+        *ret_cut = op_revoke_all(c, m, now_us);
         return 0;
     case DOOR_OP_KEYS:
         return keys_swap(c, &m->keys, e);

@@ -18,6 +18,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import unittest
 import uuid
 
 import ws
@@ -46,6 +47,14 @@ def program(name):
     if not os.access(path, os.X_OK):
         raise AssertionError("%s is missing: build it or set LEASEHOLD_BIN" % path)
     return path
+
+
+def require():
+    """Fails with what is missing; a skipped test proves nothing."""
+    if os.geteuid() != 0:
+        raise AssertionError("needs root: the door drops to a uid of its own")
+    program("leasedoor")
+    program("mint_token")
 
 
 class Key:
@@ -415,3 +424,17 @@ class Door:
             return client.wait_closed(timeout=5)
         finally:
             client.close()
+
+
+class DoorTest(unittest.TestCase):
+    def door(self, **options):
+        door = Door(**options)
+        self.addCleanup(door.close)
+        return door
+
+    def assert_serves(self, door):
+        """A fresh lease still gets through to the agent and back."""
+        self.assertTrue(door.alive(), door.log())
+        client = door.connect(door.grant())
+        self.assertEqual(client.ready["session_id"], door.session)
+        client.close()

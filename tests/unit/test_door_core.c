@@ -1,0 +1,431 @@
+/* Whom the door admits, and what it cuts. */
+#include "../support/door_core_fixture.h"
+
+/* --- admission -------------------------------------------------------------------------------- */
+
+static void a_listed_lease_is_admitted(void **state)
+{
+    struct fixture *f = *state;
+    struct door_peer *peer;
+
+    go_live(f);
+    peer = admit(f, 0);
+    assert_int_equal(f->admitted, 1);
+    assert_int_equal(door_core_live(f->core, &f->jti), 1);
+    assert_int_equal(door_core_expires_ms(peer), (GATEWAY_S + 120) * 1000);
+    assert_true(id_equal(&last_sent(f, DOOR_ADMIT)->jti, &f->jti));
+    assert_true(door_core_pass_in(f->core, peer, 5, f->now));
+    assert_true(door_core_pass_out(f->core, peer, 7, f->now));
+}
+
+static void a_good_signature_alone_admits_nobody(void **state)
+{
+    struct fixture *f = *state;
+    struct token_claims cl = claims(f);
+
+    go_live(f);
+    cl.lease_id = id_n(2);
+    assert_refused(present(f, 0, &cl), CLOSE_UNAUTHENTICATED);
+    assert_int_equal(f->admitted, 0);
+    assert_non_null(last_sent(f, DOOR_DENY));
+}
+
+static void a_listed_id_without_our_signature_admits_nobody(void **state)
+{
+    struct fixture *f = *state;
+    struct token_claims cl = claims(f);
+
+    go_live(f);
+    assert_refused(present_signed(f, 0, &cl, f->other), CLOSE_UNAUTHENTICATED);
+    door_core_present(f->core, &f->peers[1], "junk", 4, f->now);
+    assert_refused(&f->peers[1], CLOSE_UNAUTHENTICATED);
+}
+
+static void claims_of_another_door_admit_nobody(void **state)
+{
+    struct fixture *f = *state;
+    struct token_claims cl;
+
+    go_live(f);
+    cl = claims(f);
+    cl.session_id = id_n(99);
+    assert_refused(present(f, 0, &cl), CLOSE_UNAUTHENTICATED);
+    cl = claims(f);
+    snprintf(cl.node, sizeof(cl.node), "elsewhere");
+    assert_refused(present(f, 1, &cl), CLOSE_UNAUTHENTICATED);
+    cl = claims(f);
+    cl.ep = 6;
+    assert_refused(present(f, 2, &cl), CLOSE_OLD_GENERATION);
+    cl.ep = 8;
+    assert_refused(present(f, 3, &cl), CLOSE_OLD_GENERATION);
+}
+
+static void a_bound_token_is_not_taken_for_a_bearer(void **state)
+{
+    struct fixture *f = *state;
+    struct token_claims cl = claims(f);
+
+    go_live(f);
+    snprintf(cl.cnf_jkt, sizeof(cl.cnf_jkt), "%s", keyset_signing_kid(f->signing));
+    assert_refused(present(f, 0, &cl), CLOSE_UNAUTHENTICATED);
+}
+
+static void boot_and_sync_admit_nobody(void **state)
+{
+    struct fixture *f = *state;
+    struct token_claims cl = claims(f);
+
+    assert_int_equal(door_core_state(f->core), DOOR_BOOT);
+    assert_refused(present(f, 0, &cl), CLOSE_NOT_LIVE);
+    hello(f);
+    assert_int_equal(door_core_state(f->core), DOOR_SYNC);
+    assert_refused(present(f, 1, &cl), CLOSE_NOT_LIVE);
+}
+
+static void the_tokens_and_the_leases_expiry_both_count(void **state)
+{
+    struct fixture *f = *state;
+    struct door_allow late = entry(id_n(2)), early = entry(id_n(3));
+    struct token_claims cl = claims(f);
+
+    go_live(f);
+    late.exp = GATEWAY_S + 600;
+    early.exp = GATEWAY_S + 5;
+    assert_int_equal(grant(f, late), 0);
+    assert_int_equal(grant(f, early), 0);
+    pass_time_pinged(f, 6 * S);
+    cl.lease_id = early.jti;
+    assert_refused(present(f, 0, &cl), CLOSE_UNAUTHENTICATED);
+    pass_time_pinged(f, 114 * S);
+    cl.lease_id = late.jti;
+    assert_refused(present(f, 1, &cl), CLOSE_UNAUTHENTICATED);
+}
+
+static void connections_stop_at_mc_and_closing_ones_count(void **state)
+{
+    struct fixture *f = *state;
+    struct door_allow a = entry(f->jti);
+    struct token_claims cl = claims(f);
+
+    go_live(f);
+    a.mc = 2;
+    assert_int_equal(grant(f, a), 0);
+    admit(f, 0);
+    admit(f, 1);
+    assert_refused(present(f, 2, &cl), CLOSE_LIMIT);
+    door_core_refuse(f->core, &f->peers[0], CLOSE_LIMIT, "test", f->now);
+    assert_refused(present(f, 3, &cl), CLOSE_LIMIT);
+    door_core_gone(f->core, &f->peers[0], 1006);
+    admit(f, 4);
+    assert_int_equal(door_core_live(f->core, &f->jti), 2);
+}
+
+static void once_is_once_across_snapshots(void **state)
+{
+    struct fixture *f = *state;
+    struct door_allow a = entry(f->jti);
+    struct token_claims cl = claims(f);
+
+    go_live(f);
+    a.use = USE_ONCE;
+    a.mc = 8;
+    assert_int_equal(grant(f, a), 0);
+    admit(f, 0);
+    assert_refused(present(f, 1, &cl), CLOSE_UNAUTHENTICATED);
+    door_core_gone(f->core, &f->peers[0], 1000);
+    assert_refused(present(f, 2, &cl), CLOSE_UNAUTHENTICATED);
+    assert_int_equal(snapshot(f, 20, NULL, 0), 0);
+    assert_int_equal(snapshot(f, 21, &a, 1), 0);
+    assert_refused(present(f, 3, &cl), CLOSE_UNAUTHENTICATED);
+}
+
+static void a_peer_presents_once(void **state)
+{
+    struct fixture *f = *state;
+    struct token_claims cl = claims(f);
+
+    go_live(f);
+    door_core_present(f->core, &f->peers[0], "junk", 4, f->now);
+    present(f, 0, &cl);
+    assert_refused(&f->peers[0], CLOSE_UNAUTHENTICATED);
+    assert_int_equal(f->closes, 1);
+}
+
+static void denials_to_the_gateway_are_limited(void **state)
+{
+    struct fixture *f = *state;
+    size_t n = 0;
+
+    go_live(f);
+    for (int i = 0; i < 100; i++) {
+        struct door_peer peer = {0};
+
+        door_core_present(f->core, &peer, "junk", 4, f->now);
+        door_core_gone(f->core, &peer, 1006);
+    }
+    for (size_t i = 0; i < f->sent_n; i++)
+        n += f->sent[i].t == DOOR_DENY;
+    assert_true(n > 0 && n <= 20);
+}
+
+/* --- waiting for the log ----------------------------------------------------------------------- */
+
+static void a_token_ahead_of_the_log_waits_for_it(void **state)
+{
+    struct fixture *f = *state;
+    struct token_claims cl = claims(f);
+    struct door_allow a = entry(id_n(2));
+
+    go_live(f);
+    cl.lease_id = a.jti;
+    cl.rq = 12;
+    assert_int_equal(present(f, 0, &cl)->state, PEER_WAITING);
+    assert_int_equal(grant(f, a), 0);
+    assert_int_equal(f->peers[0].state, PEER_WAITING);
+    assert_int_equal(grant(f, entry(id_n(3))), 0);
+    assert_int_equal(f->peers[0].state, PEER_ADMITTED);
+}
+
+static void it_waits_a_second_at_most(void **state)
+{
+    struct fixture *f = *state;
+    struct token_claims cl = claims(f);
+
+    go_live(f);
+    cl.rq = 11;
+    present(f, 0, &cl);
+    assert_int_equal(door_core_deadline_us(f->core) <= f->now + S, true);
+    pass_time(f, S - 1);
+    assert_int_equal(f->peers[0].state, PEER_WAITING);
+    pass_time(f, 1);
+    assert_refused(&f->peers[0], CLOSE_NOT_LIVE);
+}
+
+static void what_was_true_before_the_wait_is_asked_again(void **state)
+{
+    struct fixture *f = *state;
+    struct token_claims cl = claims(f);
+    struct door_msg keys = {.op = DOOR_OP_KEYS};
+
+    go_live(f);
+    cl.rq = 11;
+    present(f, 0, &cl);
+    assert_int_equal(lease_revoke(f, f->jti), 0);
+    assert_refused(&f->peers[0], CLOSE_UNAUTHENTICATED);
+    cl.rq = 12;
+    present(f, 1, &cl);
+    assert_int_equal(op(f, keys), 0);
+    assert_refused(&f->peers[1], CLOSE_UNAUTHENTICATED);
+}
+
+static void a_waiting_client_may_go_away(void **state)
+{
+    struct fixture *f = *state;
+    struct token_claims cl = claims(f);
+
+    go_live(f);
+    cl.rq = 11;
+    present(f, 0, &cl);
+    door_core_gone(f->core, &f->peers[0], 1006);
+    assert_int_equal(grant(f, entry(id_n(5))), 0);
+    assert_int_equal(f->admitted, 0);
+    assert_int_equal(f->closes, 0);
+}
+
+/* --- cuts ---------------------------------------------------------------------------------------- */
+
+static void a_revoked_lease_is_flagged_whole_before_any_close(void **state)
+{
+    struct fixture *f = *state;
+    struct door_allow a = entry(f->jti);
+
+    go_live(f);
+    a.mc = 3;
+    assert_int_equal(grant(f, a), 0);
+    for (int i = 0; i < 3; i++)
+        admit(f, i);
+    assert_int_equal(lease_revoke(f, f->jti), 0);
+    assert_int_equal(f->closes, 3);
+    assert_true(f->flagged_first);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(f->peers[i].code, CLOSE_REVOKED);
+        assert_false(door_core_pass_in(f->core, &f->peers[i], 1, f->now));
+        assert_false(door_core_pass_out(f->core, &f->peers[i], 1, f->now));
+    }
+}
+
+static void a_cut_is_acknowledged_with_count_and_latency(void **state)
+{
+    struct fixture *f = *state;
+
+    go_live(f);
+    door_core_flush(f->core, f->now);
+    admit(f, 0);
+    assert_int_equal(lease_revoke(f, f->jti), 0);
+    assert_int_equal(grant(f, entry(id_n(2))), 0);
+    door_core_flush(f->core, f->now + 123);
+    assert_int_equal(last_sent(f, DOOR_ACK)->seq, 12);
+    assert_int_equal(last_sent(f, DOOR_ACK)->cut, 1);
+    assert_int_equal(last_sent(f, DOOR_ACK)->latency_us, 123);
+    f->sent_n = 0;
+    door_core_flush(f->core, f->now);
+    assert_null(last_sent(f, DOOR_ACK));
+}
+
+static void revoking_all_leaves_nobody(void **state)
+{
+    struct fixture *f = *state;
+    struct token_claims cl = claims(f);
+
+    go_live(f);
+    admit(f, 0);
+    cl.lease_id = id_n(2);
+    assert_int_equal(grant(f, entry(cl.lease_id)), 0);
+    present(f, 1, &cl);
+    assert_int_equal(f->admitted, 2);
+    assert_int_equal(op(f, (struct door_msg){.op = DOOR_OP_REVOKE_ALL, .code = CLOSE_REVOKED}), 0);
+    assert_int_equal(f->peers[0].code, CLOSE_REVOKED);
+    assert_int_equal(f->peers[1].code, CLOSE_REVOKED);
+    assert_refused(present(f, 2, &cl), CLOSE_UNAUTHENTICATED);
+}
+
+static void a_revoked_lease_gets_4401_afterwards(void **state)
+{
+    struct fixture *f = *state;
+    struct token_claims cl = claims(f);
+
+    go_live(f);
+    assert_int_equal(lease_revoke(f, f->jti), 0);
+    assert_refused(present(f, 0, &cl), CLOSE_UNAUTHENTICATED);
+    assert_int_equal(lease_revoke(f, id_n(77)), 0);
+}
+
+static void an_expired_lease_is_cut_in_gateway_time(void **state)
+{
+    struct fixture *f = *state;
+    struct door_msg skewed = {.t = DOOR_PING, .now = (GATEWAY_S + 110) * 1000};
+    struct door_peer *peer;
+
+    go_live(f);
+    peer = admit(f, 0);
+    assert_int_equal(receive(f, &skewed), 0);
+    assert_true(door_core_deadline_us(f->core) <= f->now + 10 * S);
+    pass_time(f, 2 * S);
+    assert_int_equal(peer->code, 0);
+    assert_int_equal(
+        receive(f, &(struct door_msg){.t = DOOR_PING, .now = (GATEWAY_S + 119) * 1000}), 0);
+    pass_time(f, S - 1);
+    assert_int_equal(peer->code, 0);
+    pass_time(f, 1);
+    assert_int_equal(peer->code, CLOSE_UNAUTHENTICATED);
+}
+
+static void nothing_passes_at_the_expiry_even_if_the_timer_is_late(void **state)
+{
+    struct fixture *f = *state;
+    struct door_peer *peer;
+
+    go_live(f);
+    peer = admit(f, 0);
+    f->now += 120 * S;
+    assert_false(door_core_pass_in(f->core, peer, 1, f->now));
+    assert_int_equal(peer->code, CLOSE_UNAUTHENTICATED);
+}
+
+static void an_extension_moves_the_expiry(void **state)
+{
+    struct fixture *f = *state;
+    struct door_peer *peer;
+
+    go_live(f);
+    peer = admit(f, 0);
+    assert_int_equal(
+        op(f, (struct door_msg){.op = DOOR_OP_EXTEND, .jti = f->jti, .exp = GATEWAY_S + 200}), 0);
+    pass_time_pinged(f, 150 * S);
+    assert_int_equal(peer->code, 0);
+    pass_time_pinged(f, 50 * S);
+    assert_int_equal(peer->code, CLOSE_UNAUTHENTICATED);
+}
+
+static void an_extension_revives_no_revoked_lease(void **state)
+{
+    struct fixture *f = *state;
+    struct token_claims cl = claims(f);
+
+    go_live(f);
+    admit(f, 0);
+    assert_int_equal(lease_revoke(f, f->jti), 0);
+    assert_int_equal(
+        op(f, (struct door_msg){.op = DOOR_OP_EXTEND, .jti = f->jti, .exp = GATEWAY_S + 200}), 0);
+    assert_refused(present(f, 1, &cl), CLOSE_UNAUTHENTICATED);
+}
+
+static void scope_is_held_both_ways(void **state)
+{
+    struct fixture *f = *state;
+    struct door_allow a = entry(f->jti);
+    struct token_claims cl = claims(f);
+
+    go_live(f);
+    a.mc = 3;
+    assert_int_equal(grant(f, a), 0);
+    cl.scope = SCOPE_READ;
+    present(f, 0, &cl);
+    assert_true(door_core_pass_out(f->core, &f->peers[0], 1, f->now));
+    assert_false(door_core_pass_in(f->core, &f->peers[0], 1, f->now));
+    assert_int_equal(f->peers[0].code, CLOSE_SCOPE);
+    cl.scope = SCOPE_WRITE;
+    present(f, 1, &cl);
+    assert_true(door_core_pass_in(f->core, &f->peers[1], 1, f->now));
+    assert_false(door_core_pass_out(f->core, &f->peers[1], 1, f->now));
+    assert_int_equal(f->peers[1].code, 0);
+}
+
+static void the_list_narrows_what_the_token_says(void **state)
+{
+    struct fixture *f = *state;
+    struct door_allow a = entry(f->jti);
+    struct door_peer *peer;
+
+    go_live(f);
+    peer = admit(f, 0);
+    a.scope = SCOPE_READ;
+    assert_int_equal(snapshot(f, 11, &a, 1), 0);
+    assert_true(door_core_pass_out(f->core, peer, 1, f->now));
+    assert_false(door_core_pass_in(f->core, peer, 1, f->now));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_listed_lease_is_admitted),
+        TEST(a_good_signature_alone_admits_nobody),
+        TEST(a_listed_id_without_our_signature_admits_nobody),
+        TEST(claims_of_another_door_admit_nobody),
+        TEST(a_bound_token_is_not_taken_for_a_bearer),
+        TEST(boot_and_sync_admit_nobody),
+        TEST(the_tokens_and_the_leases_expiry_both_count),
+        TEST(connections_stop_at_mc_and_closing_ones_count),
+        TEST(once_is_once_across_snapshots),
+        TEST(a_peer_presents_once),
+        TEST(denials_to_the_gateway_are_limited),
+        TEST(a_token_ahead_of_the_log_waits_for_it),
+        TEST(it_waits_a_second_at_most),
+        TEST(what_was_true_before_the_wait_is_asked_again),
+        TEST(a_waiting_client_may_go_away),
+        TEST(a_revoked_lease_is_flagged_whole_before_any_close),
+        TEST(a_cut_is_acknowledged_with_count_and_latency),
+        TEST(revoking_all_leaves_nobody),
+        TEST(a_revoked_lease_gets_4401_afterwards),
+        TEST(an_expired_lease_is_cut_in_gateway_time),
+        TEST(nothing_passes_at_the_expiry_even_if_the_timer_is_late),
+        TEST(an_extension_moves_the_expiry),
+        TEST(an_extension_revives_no_revoked_lease),
+        TEST(scope_is_held_both_ways),
+        TEST(the_list_narrows_what_the_token_says),
+    };
+
+    return cmocka_run_group_tests_name("door_core", tests, NULL, NULL);
+}
