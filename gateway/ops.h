@@ -117,8 +117,8 @@ struct lease_revoke_args { /* DELETE /leases/{lease_id} */
     int64_t wait_ms;
 };
 struct revoke_selector {
-    bool has_lease_id, has_session_id;
     struct id lease_id, session_id;
+    bool has_lease_id, has_session_id;
 };
 struct lease_revoke_by_args { /* POST /leases/revoke */
     struct revoke_selector selector;

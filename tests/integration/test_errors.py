@@ -254,10 +254,10 @@ class Errors(unittest.TestCase):
         self.refused(422, "invalid_request", "POST", "/sandboxes", body, "/profile")
 
     def test_another_profile_than_the_running_sessions_is_409(self):
-        base = {"command": ["/run/leasehold/demo-agent"]}
-        gateway = Gateway.for_test(
-            self, {"profiles": [{"name": "default", **base}, {"name": "second", **base}]}
-        )
+        profiles = [
+            {"name": name, "command": ["/run/leasehold/demo-agent"]} for name in ("default", "second")
+        ]
+        gateway = Gateway.for_test(self, {"profiles": profiles})
         chat = gateway.new_chat()["chat_id"]
         gateway.open(chat)
         status, _, problem = gateway.rest("POST", "/sandboxes", {"chat_id": chat, "profile": "second"})
