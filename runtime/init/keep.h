@@ -103,20 +103,22 @@ int mounts_stage(struct keep_spec *s, struct fault *f);
 /* ---- keep_cgroup.c ---- */
 
 #define KEEP_CGROUPS_MAX 4
+#define KEEP_PATH_SIZE   512
 
 struct keep_cgroups {
     struct {
-        char dir[512];
+        char dir[KEEP_PATH_SIZE];
         int procs_fd; /* cgroup.procs, for the child to join */
     } group[KEEP_CGROUPS_MAX];
     size_t n;
+    char v2_parent[KEEP_PATH_SIZE]; /* "": not decided */
     int oom_fd;       /* of the file with the `oom_kill` counter, -1: no memory limit */
     pid_t cleaner;    /* removes the groups once we are gone, however that came */
     int cleaner_pipe; /* its sign of our life */
 };
 
 /* Makes groups for the limits that this machine lets us set; notes in the log what it does not. */
-int cgroups_make(struct keep_cgroups *c, const struct keep_spec *s, struct keep_log *log,
+int cgroups_make(struct keep_cgroups *c, struct keep_spec *s, struct keep_log *log,
                  struct fault *f);
 int cgroups_join(const struct keep_cgroups *c); /* in the child; -1 with errno */
 bool cgroups_oom_killed(const struct keep_cgroups *c);

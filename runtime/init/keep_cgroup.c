@@ -22,7 +22,7 @@
 
 #include "keep.h"
 
-#define PATH_SIZE  512
+#define PATH_SIZE  KEEP_PATH_SIZE
 #define PERIOD_US  UINT64_C(100000)
 #define OWN_PIDS   2 /* bwrap and leaseinit: the limit is the agent's */
 #define REMOVE_MS  10000
@@ -209,7 +209,7 @@ static _Noreturn void run_cleaner(int fd)
 
 /* A process of its own, because leasekeep may be killed and then removes nothing. It is told of a
  * group before the group is made, and goes to work when its pipe ends. */
-static int start_cleaner(struct keep_cgroups *c)
+static int start_cleaner(struct keep_cgroups *c, struct keep_spec *s)
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0)
@@ -217,6 +217,7 @@ static int start_cleaner(struct keep_cgroups *c)
     c->cleaner = fork();
     if (c->cleaner == 0) {
         close(ends[1]);
+        spec_forget(s);
         run_cleaner(ends[0]);
     }
     close(ends[0]);
@@ -244,15 +245,22 @@ static bool parent_offers(const char *parent, const char *controller)
             write_file(parent, "cgroup.subtree_control", enable) == 0);
 }
 
-static bool v2_parent(char base[static PATH_SIZE], const char *controller)
+/* Decided once: a process is in one group of version 2, so all its limits must be there. */
+static bool v2_parent(struct keep_cgroups *c, const char *own, const char *controller)
 {
-    if (parent_offers(base, controller))
-        return true;
-    char *slash = strrchr(base, '/');
-    if (slash == NULL)
+    if (c->v2_parent[0] != '\0')
+        return parent_offers(c->v2_parent, controller);
+    if (!path_make(c->v2_parent, "%s", own))
         return false;
-    *slash = '\0';
-    return parent_offers(base, controller);
+    if (parent_offers(c->v2_parent, controller))
+        return true;
+    char *slash = strrchr(c->v2_parent, '/');
+    if (slash != NULL)
+        *slash = '\0';
+    if (slash != NULL && parent_offers(c->v2_parent, controller))
+        return true;
+    c->v2_parent[0] = '\0';
+    return false;
 }
 
 static int group_find(const struct keep_cgroups *c, const char *dir)
@@ -322,9 +330,9 @@ static int set_cpu(const char *dir, bool v2, uint64_t milli)
 static int limit_set(struct keep_cgroups *c, const struct keep_spec *s, enum controller which)
 {
     struct hierarchy h = find_hierarchy(controller_names[which]);
-    if (!h.found || (h.v2 && !v2_parent(h.base, controller_names[which])))
+    if (!h.found || (h.v2 && !v2_parent(c, h.base, controller_names[which])))
         return -1;
-    const char *dir = group_get(c, h.base, s->session);
+    const char *dir = group_get(c, h.v2 ? c->v2_parent : h.base, s->session);
     if (dir == NULL)
         return -1;
     switch (which) {
@@ -340,13 +348,12 @@ static int limit_set(struct keep_cgroups *c, const struct keep_spec *s, enum con
     return -1;
 }
 
-int cgroups_make(struct keep_cgroups *c, const struct keep_spec *s, struct keep_log *log,
-                 struct fault *f)
+int cgroups_make(struct keep_cgroups *c, struct keep_spec *s, struct keep_log *log, struct fault *f)
 {
     const uint64_t wanted[CONTROLLERS] = {s->memory_bytes, s->pids, s->cpus_milli};
     if (wanted[MEMORY] == 0 && wanted[PIDS] == 0 && wanted[CPU] == 0)
         return 0;
-    if (start_cleaner(c) < 0)
+    if (start_cleaner(c, s) < 0)
         return fault_sys(f, "cannot start the cleaner of control groups");
     for (enum controller i = 0; i < CONTROLLERS; i++)
         if (wanted[i] != 0 && limit_set(c, s, i) < 0)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -382,6 +383,8 @@ static int open_low_descriptors(void)
 int main(int argc, char **argv)
 {
     umask(077);
+    /* A core file of ours would hold the spec. */
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0});
     if (argc == 4 && strcmp(argv[1], "--probe") == 0 && close_range(3, ~0u, 0) == 0)
         return probe(argv[2], argv[3]);
     if (argc != 1 || close_range(KEEP_SPEC_FD + 1, ~0u, 0) < 0 || open_low_descriptors() < 0) {
