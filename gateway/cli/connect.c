@@ -156,7 +156,7 @@ static void on_signal(struct waiter *w)
         session_end(w->session, EXIT_FAILED);
     } else {
         w->signal = (int)info.ssi_signo;
-        session_leave(w->session, EXIT_FAILED, now_ms());
+        session_leave(w->session, now_ms());
     }
 }
 
@@ -246,7 +246,7 @@ static int converse(const struct cli *cli, const struct options *o, const struct
         session_fail(&s, &e);
     }
     w->session = &s;
-    while (s.state != OVER) {
+    while (s.state != SESSION_OVER) {
         turn(w);
     }
     give_back(cli, &s);

@@ -95,6 +95,7 @@ static int add_authorization(struct door_client *c, struct lws *wsi, void *in, s
     if (!certificate_fits(c, wsi)) {
         static const char why[] = "the door shows another certificate than the gateway named";
         set_cause(c, 0, why, sizeof(why) - 1);
+        set_ended(c); /* lws may only notice at its next timeout */
         return -1;
     }
     unsigned char **at = in;

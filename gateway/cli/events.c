@@ -143,7 +143,8 @@ void events_error(const struct events *ev, const struct err *e)
     if (ev->json) {
         struct line l;
         line_begin(&l, "error");
-        line_str(&l, "code", err_code_name(e->code));
+        bool unreachable = api_exit_code_of_err(e) == EXIT_UNREACHABLE;
+        line_str(&l, "code", unreachable ? "unreachable" : err_code_name(e->code));
         line_str(&l, "detail", e->msg);
         line_end(&l);
     } else {

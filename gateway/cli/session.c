@@ -7,8 +7,9 @@
 #include "leasehold/door_proto.h"
 
 #define READY_TIMEOUT_MS  10000
-#define CLOSE_TIMEOUT_MS  2000
-#define STABLE_MS         5000 /* so long a connection counts as a success */
+#define LEAVE_TIMEOUT_MS  2000  /* a person waits */
+#define FINISH_TIMEOUT_MS 30000 /* what was sent may have to pass a slow agent first */
+#define STABLE_MS         5000  /* so long a connection counts as a success */
 #define RECONNECT_MAX     6
 #define RECONNECT_BASE_MS 250
 #define HELLO_MAX         65536
@@ -63,23 +64,28 @@ static const struct closing *closing_of(int code)
 
 void session_end(struct session *s, int exit_code)
 {
-    s->state = OVER;
+    s->state = SESSION_OVER;
     s->exit_code = exit_code;
 }
 
 void session_fail(struct session *s, const struct err *e)
 {
-    if (s->state != OVER) {
+    if (s->state != SESSION_OVER) {
         events_error(s->events, e);
         session_end(s, api_exit_code_of_err(e));
     }
 }
 
+/* A connection given up may have left messages that nobody shall take for the next one's. */
 static void drop_door(struct session *s)
 {
+    struct message *m;
     door_client_free(s->door);
     s->door = NULL;
     buf_reset(&s->hello);
+    while ((m = message_queue_pop(&s->in)) != NULL) {
+        free(m);
+    }
 }
 
 void session_connect(struct session *s, int64_t now_ms)
@@ -101,7 +107,7 @@ void session_connect(struct session *s, int64_t now_ms)
         session_fail(s, &e);
         return;
     }
-    s->state = CONNECTING;
+    s->state = SESSION_CONNECTING;
     s->deadline_ms = now_ms + READY_TIMEOUT_MS;
 }
 
@@ -128,7 +134,7 @@ void session_lost(struct session *s, const char *reason, int64_t now_ms)
     }
     s->attempt++;
     events_reconnecting(s->events, reason, s->attempt);
-    s->state = WAITING;
+    s->state = SESSION_WAITING;
     s->deadline_ms = now_ms + backoff_ms(s->attempt);
 }
 
@@ -136,7 +142,7 @@ static void on_end(struct session *s, const struct door_client_end *end, int64_t
 {
     const struct closing *c = closing_of(end->code);
     const char *reason = end->reason[0] != '\0' ? end->reason : c->reason;
-    if (s->state == CLOSING && (c->retry || end->code == CLOSE_NORMAL)) {
+    if (s->state == SESSION_CLOSING && (c->retry || end->code == CLOSE_NORMAL)) {
         events_closed(s->events, CLOSE_NORMAL, "");
         session_end(s, s->exit_code);
     } else if (c->retry) {
@@ -170,7 +176,7 @@ static void on_hello(struct session *s, int64_t now_ms)
         session_fail(s, &e);
         return;
     }
-    s->state = LIVE;
+    s->state = SESSION_LIVE;
     s->live_since_ms = now_ms;
     s->last_traffic_ms = now_ms;
     door_client_allow_sending(s->door);
@@ -181,7 +187,7 @@ static void on_message(struct session *s, const struct message *m, int64_t now_m
 {
     struct err e;
     s->last_traffic_ms = now_ms;
-    if (s->state == CONNECTING) {
+    if (s->state == SESSION_CONNECTING) {
         buf_add(&s->hello, m->data, m->len);
         if (m->final || !buf_ok(&s->hello)) {
             on_hello(s, now_ms);
@@ -194,7 +200,7 @@ static void on_message(struct session *s, const struct message *m, int64_t now_m
 static void take_messages(struct session *s, int64_t now_ms)
 {
     bool any = false;
-    while (s->state != OVER && !line_writer_full(&s->writer)) {
+    while (s->state != SESSION_OVER && !line_writer_full(&s->writer)) {
         struct message *m = message_queue_pop(&s->in);
         if (m == NULL) {
             break;
@@ -210,7 +216,7 @@ static void take_messages(struct session *s, int64_t now_ms)
 
 static bool lingers(struct session *s)
 {
-    return s->state == LIVE && s->reader.ended && !s->out_pending &&
+    return s->state == SESSION_LIVE && s->reader.ended && !s->out_pending &&
            message_queue_bytes(&s->in) == 0;
 }
 
@@ -223,6 +229,25 @@ static void watch_output(struct session *s, int64_t now_ms)
     s->out_pending = pending;
 }
 
+static void begin_close(struct session *s, int exit_code, int64_t deadline_ms)
+{
+    door_client_close(s->door);
+    s->state = SESSION_CLOSING;
+    s->exit_code = exit_code;
+    s->deadline_ms = deadline_ms;
+}
+
+static void on_no_close(struct session *s)
+{
+    if (s->exit_code == EXIT_OK) {
+        struct err e;
+        err_set(&e, ERR_ENGINE_UNAVAILABLE, "the door did not take all that was sent");
+        session_fail(s, &e);
+    } else {
+        session_end(s, s->exit_code);
+    }
+}
+
 static void step_connection(struct session *s, int64_t now_ms)
 {
     struct door_client_end end;
@@ -230,38 +255,35 @@ static void step_connection(struct session *s, int64_t now_ms)
     bool ended = door_client_ended(s->door, &end);
     take_messages(s, now_ms);
     watch_output(s, now_ms);
-    if (s->state == OVER) {
+    if (s->state == SESSION_OVER) {
         return;
     }
     if (ended) {
         if (message_queue_bytes(&s->in) == 0) {
             on_end(s, &end, now_ms);
         }
-    } else if (s->state == CONNECTING && now_ms >= s->deadline_ms) {
+    } else if (s->state == SESSION_CONNECTING && now_ms >= s->deadline_ms) {
         session_lost(s, "the door does not answer", now_ms);
-    } else if (s->state == CLOSING && now_ms >= s->deadline_ms) {
-        session_end(s, s->exit_code);
+    } else if (s->state == SESSION_CLOSING && now_ms >= s->deadline_ms) {
+        on_no_close(s);
     } else if (lingers(s) && now_ms >= s->last_traffic_ms + s->linger_ms) {
-        session_leave(s, EXIT_OK, now_ms);
+        begin_close(s, EXIT_OK, now_ms + FINISH_TIMEOUT_MS);
     }
 }
 
-void session_leave(struct session *s, int exit_code, int64_t now_ms)
+void session_leave(struct session *s, int64_t now_ms)
 {
     if (s->door == NULL) {
-        session_end(s, exit_code);
-    } else if (s->state != OVER) {
-        door_client_close(s->door);
-        s->state = CLOSING;
-        s->exit_code = exit_code;
-        s->deadline_ms = now_ms + CLOSE_TIMEOUT_MS;
+        session_end(s, EXIT_FAILED);
+    } else if (s->state != SESSION_OVER) {
+        begin_close(s, EXIT_FAILED, now_ms + LEAVE_TIMEOUT_MS);
     }
 }
 
 void session_step(struct session *s, int64_t now_ms)
 {
     session_lease_step(s, now_ms);
-    if (s->state == CONNECTING || s->state == LIVE || s->state == CLOSING) {
+    if (s->state == SESSION_CONNECTING || s->state == SESSION_LIVE || s->state == SESSION_CLOSING) {
         step_connection(s, now_ms);
     }
 }
@@ -277,7 +299,7 @@ static int64_t earlier(int64_t a, int64_t b)
 int64_t session_next_ms(struct session *s)
 {
     int64_t next = session_lease_next_ms(s);
-    if (s->state == CONNECTING || s->state == CLOSING) {
+    if (s->state == SESSION_CONNECTING || s->state == SESSION_CLOSING) {
         next = earlier(next, s->deadline_ms);
     } else if (lingers(s)) {
         next = earlier(next, s->last_traffic_ms + s->linger_ms);
@@ -287,7 +309,7 @@ int64_t session_next_ms(struct session *s)
 
 bool session_wants_input(struct session *s)
 {
-    return !s->reader.ended && s->state != CLOSING && s->state != OVER &&
+    return !s->reader.ended && s->state != SESSION_CLOSING && s->state != SESSION_OVER &&
            message_queue_bytes(&s->out) < DOOR_CLIENT_QUEUE_MAX;
 }
 

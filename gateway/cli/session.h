@@ -23,7 +23,14 @@
 #include "options.h"
 #include "pipes.h"
 
-enum session_state { CONNECTING, LIVE, WAITING, GRANTING, CLOSING, OVER };
+enum session_state {
+    SESSION_CONNECTING,
+    SESSION_LIVE,
+    SESSION_WAITING,
+    SESSION_GRANTING,
+    SESSION_CLOSING,
+    SESSION_OVER
+};
 
 enum session_job { JOB_NONE, JOB_RENEW, JOB_GRANT, JOB_RELEASE };
 
@@ -67,8 +74,8 @@ void session_step(struct session *s, int64_t now_ms);
 int64_t session_next_ms(struct session *s);
 
 bool session_wants_input(struct session *s);
-void session_leave(struct session *s, int exit_code, int64_t now_ms); /* closes politely */
-void session_fail(struct session *s, const struct err *e);            /* over, told to the user */
+void session_leave(struct session *s, int64_t now_ms);     /* a signal: closes politely */
+void session_fail(struct session *s, const struct err *e); /* over, told to the user */
 
 /* --- between session.c and session_lease.c ---------------------------------------------------- */
 

@@ -163,9 +163,9 @@ static void take_answer(struct session *s, int64_t now_ms)
     }
     enum session_job job = s->job;
     s->job = JOB_NONE;
-    if (job == JOB_RENEW && s->state == LIVE) {
+    if (job == JOB_RENEW && s->state == SESSION_LIVE) {
         on_renewal(s, &answer, rc, &e, now_ms);
-    } else if (job == JOB_GRANT && s->state == GRANTING) {
+    } else if (job == JOB_GRANT && s->state == SESSION_GRANTING) {
         on_grant(s, &answer, rc, &e, now_ms);
     }
     api_answer_done(&answer);
@@ -182,12 +182,12 @@ void session_lease_step(struct session *s, int64_t now_ms)
     if (s->job != JOB_NONE) {
         return;
     }
-    if (s->state == LIVE && renewal_due(s, now_ms)) {
+    if (s->state == SESSION_LIVE && renewal_due(s, now_ms)) {
         ask_renewal(s);
-    } else if (s->state == LIVE && s->replaced_lease[0] != '\0') {
+    } else if (s->state == SESSION_LIVE && s->replaced_lease[0] != '\0') {
         ask_release(s);
-    } else if (s->state == WAITING && now_ms >= s->deadline_ms) {
-        s->state = GRANTING;
+    } else if (s->state == SESSION_WAITING && now_ms >= s->deadline_ms) {
+        s->state = SESSION_GRANTING;
         ask_grant(s);
     }
 }
@@ -197,10 +197,10 @@ int64_t session_lease_next_ms(struct session *s)
     if (s->job != JOB_NONE) {
         return -1;
     }
-    if (s->state == WAITING) {
+    if (s->state == SESSION_WAITING) {
         return s->deadline_ms;
     }
-    if (s->state != LIVE) {
+    if (s->state != SESSION_LIVE) {
         return -1;
     }
     return s->renew_at_ms < grant_expires_at_ms(&s->grant) ? s->renew_at_ms : -1;

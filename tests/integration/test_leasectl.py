@@ -568,6 +568,21 @@ class ConnectTest(DoorTest):
                 taken += os.write(fd, line)
         self.assertLess(taken, 24 << 20)
 
+    def test_a_door_that_reads_late_gets_everything(self):
+        c = self.start("--linger", "1")
+        conn = self.accept()
+        lines = [b"%06d" % i + b"y" * 4000 for i in range(2000)]
+
+        def feed():
+            c.send(b"\n".join(lines))
+            c.process.stdin.close()
+
+        threading.Thread(target=feed, daemon=True).start()
+        time.sleep(1)
+        self.expect(conn, *((OP_TEXT, line) for line in lines))
+        self.assertEqual(conn.wait_closed(PATIENCE), 1000)
+        c.finish(0)
+
     def test_a_stdout_that_is_not_read_stops_the_door(self):
         c = self.start()
         conn = self.accept()
@@ -583,6 +598,18 @@ class ConnectTest(DoorTest):
         while got < sent:
             got += len(c.read_line()) - 1
         self.assertGreaterEqual(got, sent)
+
+    def test_the_lease_is_renewed_while_nobody_reads(self):
+        renewed = grant(self.door_url, renew_in=1)
+        self.offer(grant(self.door_url, renew_in=1))
+        self.gateway.on("POST", API + "/leases/%s/renew" % LEASE, renewed)
+        c = self.start()
+        conn = self.accept()
+        conn.sock.settimeout(1)
+        with self.assertRaises(TimeoutError):
+            while True:
+                conn.send_text(b"z" * 65536)
+        c.wait_event("renewed", 2)
 
     def test_a_reader_that_goes_away_ends_it(self):
         c = self.start()
@@ -771,7 +798,7 @@ class ConnectTest(DoorTest):
         self.gateway.on("POST", API + "/leases", (201, grant(self.door_url, LEASE_2)))
         c = self.start()
         c.finish(5)
-        self.assertEqual(c.events[-1]["event"], "error")
+        self.assertEqual((c.events[-1]["event"], c.events[-1]["code"]), ("error", "unreachable"))
         self.assertEqual([e["attempt"] for e in c.events[:-1]], [1, 2, 3, 4, 5, 6])
 
     # -- a person at a terminal ----------------------------------------------------------------
