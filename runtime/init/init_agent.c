@@ -54,7 +54,8 @@ int agent_start(struct agent *a, char **command, const struct agent_stdio *io)
     if (a->pid > 0)
         n = read(why_pipe[0], &why, sizeof(why));
     close(why_pipe[0]);
-    if (n == (ssize_t)sizeof(why))
+    a->unexecutable = n == (ssize_t)sizeof(why);
+    if (a->unexecutable)
         fprintf(stderr, "leaseinit: cannot run %s: %s\n", command[0], strerror(why));
     return a->pid < 0 ? -1 : 0;
 }

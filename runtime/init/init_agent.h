@@ -8,8 +8,9 @@
 struct agent {
     pid_t pid;
     bool exited;
-    int code;   /* exit code; 128 + signal when a signal ended it */
-    int signal; /* 0: none */
+    int code;          /* exit code; 128 + signal when a signal ended it */
+    int signal;        /* 0: none */
+    bool unexecutable; /* exec failed: it ends with 126 or 127 */
 };
 
 /* What the agent gets as descriptors 0 and 1; it inherits stderr and nothing else. */

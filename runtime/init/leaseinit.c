@@ -227,11 +227,15 @@ static int start(struct init *in)
                 strerror(errno));
         return 1;
     }
-    if (say_hello(&in->link) < 0 || link_flush(&in->link) < 0 ||
-        in->transport->v->start(in->transport, &in->agent, in->command) < 0) {
+    if (in->transport->v->start(in->transport, &in->agent, in->command) < 0) {
         fprintf(stderr, "leaseinit: cannot start the agent: %s\n", strerror(errno));
         return 1;
     }
+    /* HELLO makes the session ready: only for an agent that really runs. */
+    if (!in->agent.unexecutable && (say_hello(&in->link) < 0 || link_flush(&in->link) < 0))
+        lose_link(in);
+    if (in->agent.unexecutable)
+        link_close(&in->link);
     return run(in);
 }
 
