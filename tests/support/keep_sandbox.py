@@ -5,6 +5,7 @@ import shutil
 import signal
 import tempfile
 import time
+import unittest
 import uuid
 
 from fake_door import FakeDoor
@@ -179,3 +180,33 @@ class Sandbox:
                 pass
         self.door.close()
         shutil.rmtree(self.root, ignore_errors=True)
+
+
+def cgroups_of(session):
+    found = []
+    for top, dirs, _ in os.walk("/sys/fs/cgroup"):
+        found += [os.path.join(top, d) for d in dirs if session in d]
+    return found
+
+
+class SandboxTest(unittest.TestCase):
+    def setUp(self):
+        self.sandbox = Sandbox()
+        self.addCleanup(self.sandbox.close)
+
+    def start(self, command, **spec):
+        self.sandbox.start(command, **spec)
+        self.assertEqual(self.sandbox.door.accept(), "stdio")
+
+    def run_agent(self, command, timeout=30.0, **spec):
+        """Runs a command to its end: its output lines as text."""
+        self.start(command, **spec)
+        lines, self.exit = self.sandbox.door.until_exit(timeout)
+        self.assertEqual(self.sandbox.wait(), 0, self.sandbox.file("keep.log"))
+        return [line.decode(errors="replace") for line in lines]
+
+    def sh(self, script, **spec):
+        return self.run_agent(["/bin/sh", "-c", script], **spec)
+
+    def python(self, script, **spec):
+        return self.run_agent(["/usr/bin/python3", "-I", "-c", script], **spec)
