@@ -45,16 +45,15 @@ fill(struct err *e, enum err_code code, int sys, const char *pointer, const char
     e->pointer[where_len] = '\0';
 }
 
-int err_set(struct err *e, enum err_code code, const char *fmt, ...)
+void err_fill_code(struct err *e, enum err_code code, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
     fill(e, code, 0, "", fmt, ap);
     va_end(ap);
-    return -1;
 }
 
-int err_sys(struct err *e, enum err_code code, int sys, const char *fmt, ...)
+void err_fill_sys(struct err *e, enum err_code code, int sys, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -69,16 +68,14 @@ int err_sys(struct err *e, enum err_code code, int sys, const char *fmt, ...)
     } else {
         snprintf(e->msg + len, sizeof(e->msg) - len, ": errno %d", sys);
     }
-    return -1;
 }
 
-int err_field(struct err *e, const char *pointer, const char *fmt, ...)
+void err_fill_field(struct err *e, const char *pointer, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
     fill(e, ERR_INVALID_REQUEST, 0, pointer, fmt, ap);
     va_end(ap);
-    return -1;
 }
 
 void err_clear(struct err *e)

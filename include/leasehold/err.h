@@ -80,16 +80,32 @@ struct err {
 
 #define MUST_CHECK __attribute__((warn_unused_result))
 
-/* Fills *e and returns -1, so that `return err_set(e, …);` reads well. Keeps no errno. */
-int err_set(struct err *e, enum err_code code, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+/* Fills *e and answers -1, so that `return err_set(e, …);` reads well. Keeps no errno. */
+#define err_set(e, ...)                                                                            \
+    ({                                                                                             \
+        err_fill_code((e), __VA_ARGS__);                                                           \
+        -1; /* seen by the compiler, so that it knows which outputs a caller may read */           \
+    })
 
 /* The same with the errno of a failed system call, whose text is appended to the message. */
-int err_sys(struct err *e, enum err_code code, int sys, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
+#define err_sys(e, ...)                                                                            \
+    ({                                                                                             \
+        err_fill_sys((e), __VA_ARGS__);                                                            \
+        -1;                                                                                        \
+    })
 
 /* A 422 `invalid_request` for the member at `pointer` ("/lease/ttl_s"). */
-int err_field(struct err *e, const char *pointer, const char *fmt, ...)
+#define err_field(e, ...)                                                                          \
+    ({                                                                                             \
+        err_fill_field((e), __VA_ARGS__);                                                          \
+        -1;                                                                                        \
+    })
+
+void err_fill_code(struct err *e, enum err_code code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void err_fill_sys(struct err *e, enum err_code code, int sys, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+void err_fill_field(struct err *e, const char *pointer, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 void err_clear(struct err *e);
