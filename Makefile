@@ -90,6 +90,7 @@ install: build
 	install -m 0755 $(addprefix build/release/bin/,leasehold leasectl leasedoor leasekeep leaseinit demo-agent) $(libdir)
 	ln -sfn ../lib/leasehold/leasehold $(DESTDIR)$(PREFIX)/bin/leasehold
 	ln -sfn ../lib/leasehold/leasectl $(DESTDIR)$(PREFIX)/bin/leasectl
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/man/man1 docs/man/*.1
 
 .PHONY: deps
 deps:
