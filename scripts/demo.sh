@@ -112,8 +112,7 @@ exec {in}>&-
 
 connect second 60
 lease=$(sed -n 's/.*"event":"ready".*"lease_id":"\([^"]*\)".*/\1/p' "$dir/second.events")
-kill -9 "$gateway"
-wait "$gateway" 2>/dev/null || true
+{ kill -9 "$gateway" && wait "$gateway"; } 2>/dev/null || true
 echo "who needs a gateway" >&"$in"
 wait_for 10 "the agent's answer" lines_in "$dir/second.out" 1
 say "the gateway was killed with -9: \"$(tail -n1 "$dir/second.out")\"" ""
