@@ -44,7 +44,7 @@ static struct verdict judge(const struct door_core *c, const struct token_claims
     int64_t now_s = core_gateway_s(c, now_us);
     const struct door_lease *lease;
 
-    if (c->state != DOOR_LIVE)
+    if (!core_may_admit(c, now_us))
         return (struct verdict){CLOSE_NOT_LIVE, "door_not_live"};
     if (!key_known(c, claims->kid))
         return (struct verdict){CLOSE_UNAUTHENTICATED, "unknown_key"};
@@ -80,7 +80,8 @@ static void peer_admit(struct door_core *c, struct door_peer *peer)
     peer->lease = lease;
     peer->scope = peer->claims.scope;
     DL_APPEND(lease->peers, peer);
-    lease->live++;
+    if (lease->live++ == 0)
+        DL_APPEND(c->busy, lease);
     if (lease->use == USE_ONCE)
         lease->consumed_until = peer->claims.mex;
     c->active = true;
@@ -128,7 +129,7 @@ void door_core_present(struct door_core *c, struct door_peer *peer, const char *
 
     if (peer->state != PEER_NEW)
         return;
-    if (c->state == DOOR_LIVE && !c->done)
+    if (core_may_admit(c, now_us))
         v = verdict_of_token(token_verify(c->keys, token, len, &expect, &peer->claims));
     if (v.code == 0)
         v = judge(c, &peer->claims, now_us);
@@ -183,7 +184,8 @@ void door_core_gone(struct door_core *c, struct door_peer *peer, int code)
         m.bytes_in = peer->bytes_in;
         m.bytes_out = peer->bytes_out;
         DL_DELETE(lease->peers, peer);
-        lease->live--;
+        if (--lease->live == 0)
+            DL_DELETE(c->busy, lease);
         c->active = true;
         c->io.send(c->io.ctx, &m);
         core_lease_drop_if_dead(c, lease, c->heard_us);
@@ -196,6 +198,10 @@ void door_core_gone(struct door_core *c, struct door_peer *peer, int code)
 /* Is the lease still good at this instant? The timer that cuts it may run a turn late. */
 static bool lease_holds(struct door_core *c, struct door_lease *lease, int64_t now_us)
 {
+    if (!core_may_carry(c, now_us)) {
+        door_core_tick(c, now_us);
+        return false;
+    }
     if (core_gateway_s(c, now_us) < lease->exp)
         return true;
     core_lease_cut(c, lease, CLOSE_UNAUTHENTICATED);

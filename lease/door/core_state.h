@@ -9,6 +9,8 @@
 #define US_PER_S  INT64_C(1000000)
 #define US_PER_MS INT64_C(1000)
 
+#define PRUNE_EVERY_US (60 * US_PER_S)
+
 /* A lease the door was told about, or one that is gone but still has closing sockets or was used
  * up: it leaves the table when none of this holds. */
 struct door_lease {
@@ -20,7 +22,8 @@ struct door_lease {
     int use;
     int64_t consumed_until; /* a `once` lease that was used, its mex; 0: it was not */
     struct door_peer *peers;
-    int64_t live; /* peers not really gone, closing ones included */
+    int64_t live;                   /* peers not really gone, closing ones included */
+    struct door_lease *prev, *next; /* in `busy`, while live > 0 */
     UT_hash_handle hh;
 };
 
@@ -29,7 +32,8 @@ struct door_core {
     struct door_core_io io;
     enum door_state state;
     struct keyset *keys;
-    struct door_lease *leases;
+    struct door_lease *leases; /* by jti */
+    struct door_lease *busy;   /* those with peers: what timers and reports walk */
     struct door_peer *waiting;
     int64_t applied;
 
@@ -57,6 +61,11 @@ struct door_core {
     bool done;
 };
 
+/* Judged by the time of the question, not by whether the timer has run: live enough to admit, to
+ * carry on. */
+bool core_may_admit(const struct door_core *c, int64_t now_us);
+bool core_may_carry(const struct door_core *c, int64_t now_us);
+
 int64_t core_gateway_s(const struct door_core *c, int64_t now_us);
 struct door_lease *core_lease_find(const struct door_core *c, const struct id *jti);
 void core_lease_drop_if_dead(struct door_core *c, struct door_lease *lease, int64_t now_us);
@@ -64,6 +73,11 @@ void core_lease_drop_if_dead(struct door_core *c, struct door_lease *lease, int6
 /* Flags and closes one peer, or all of a lease (returns how many it asked to close). */
 bool core_peer_close(struct door_core *c, struct door_peer *peer, int code);
 int64_t core_lease_cut(struct door_core *c, struct door_lease *lease, int code);
+
+int64_t core_cut_all(struct door_core *c, int code);
+
+/* The leases with connections, in memory of the caller's; -1 without memory. */
+int core_conns_list(const struct door_core *c, struct list *ret);
 
 /* Judges every waiting peer again: after an operation, a change of state, in time. */
 void core_waiting_judge(struct door_core *c, int64_t now_us);

@@ -133,7 +133,7 @@ int sandbox_enter(const struct door_spec *spec, struct log *log, int *ret_agent_
     if (agent_listen(spec, &agent_fd, e) || pid_file_take(spec, e))
         return -1;
     /* Sockets that are open already go on working; nothing new can reach a network. */
-    if (geteuid() == 0 && unshare(CLONE_NEWNET))
+    if (unshare(CLONE_NEWNET))
         log_event(log, LOG_WARNING, "no_network_namespace", LF_INT("errno", errno));
     if (limits_set(e) || privileges_drop(spec, e))
         return -1;

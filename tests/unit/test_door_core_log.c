@@ -141,6 +141,22 @@ static void silence_makes_it_stale_then_sealed(void **state)
     assert_refused(present(f, 2, &cl), CLOSE_NOT_LIVE);
 }
 
+static void silence_counts_even_if_the_timer_is_late(void **state)
+{
+    struct fixture *f = *state;
+    struct token_claims cl = claims(f);
+
+    go_live(f);
+    admit(f, 0);
+    f->now += 3 * S;
+    assert_refused(present(f, 1, &cl), CLOSE_NOT_LIVE);
+    assert_true(door_core_pass_in(f->core, &f->peers[0], 1, f->now));
+    f->now += 12 * S;
+    assert_false(door_core_pass_in(f->core, &f->peers[0], 1, f->now));
+    assert_int_equal(f->peers[0].code, CLOSE_NOT_LIVE);
+    assert_int_equal(door_core_state(f->core), DOOR_SEALED);
+}
+
 static void the_deadline_names_each_of_these_moments(void **state)
 {
     struct fixture *f = *state;
@@ -323,6 +339,7 @@ int main(void)
         TEST(operations_before_the_snapshot_are_refused),
         TEST(messages_of_a_door_are_refused),
         TEST(silence_makes_it_stale_then_sealed),
+        TEST(silence_counts_even_if_the_timer_is_late),
         TEST(the_deadline_names_each_of_these_moments),
         TEST(pings_keep_it_live),
         TEST(pings_before_the_snapshot_do_not),
