@@ -189,13 +189,15 @@ void conn_flow(struct conn *c)
 
 /* --- the end --------------------------------------------------------------------------------- */
 
+/* Closing with unread input would reset the connection, and the peer might lose what we have sent:
+ * it is told that nothing more comes, and is given a moment to close first. */
 void conn_linger(struct conn *c)
 {
     c->state = CONN_LINGER;
     conn_deadline(c, CONN_LINGER_MS);
-    if (!c->tls) {
-        /* Closing with unread input would reset the connection, and the peer might lose what we
-         * have sent. Under TLS the end of the stream is told when the socket is closed. */
+    if (c->tls) {
+        (void)SSL_shutdown(lws_get_ssl(c->wsi)); /* libwebsockets leaves it out in its raw role */
+    } else {
         (void)shutdown(lws_get_socket_fd(c->wsi), SHUT_WR);
     }
 }

@@ -13,7 +13,7 @@
 #define SWEEP_MS       1000
 #define FD_RESERVE_MIN 64 /* store, doors, engine … */
 #define CONN_MAX       100000
-#define TLS_MS         (CONN_FIRST_MS / 1000)
+#define TLS_S          (CONN_FIRST_MS / 1000) /* of a handshake */
 #define READ_MAX       (64 * 1024)
 
 /* libwebsockets' log has no context argument: the one place where a static has to stand in. Set
@@ -62,7 +62,7 @@ static int context_open(struct server *s, struct err *e)
         .user = s,
         .pt_serv_buf_size = READ_MAX,
         .fd_limit_per_thread = (unsigned)s->conn_max + 8, /* its own pipe, and some air */
-        .timeout_secs = TLS_MS,
+        .timeout_secs = TLS_S,
         .pcontext = &s->lws, /* NULL again when it is gone */
     };
     lws_log = s->log;
@@ -78,7 +78,7 @@ static int vhost_open(struct server *s, struct listener *l, const char *name, st
         .port = CONTEXT_PORT_NO_LISTEN_SERVER,
         .vhost_name = name,
         .protocols = conn_protocols(l->local),
-        .timeout_secs = TLS_MS,
+        .timeout_secs = TLS_S,
     };
     if (l->tls) {
         if (file_check("http.tls.cert_file", tls->cert_file, e) != 0 ||
@@ -212,7 +212,6 @@ int server_run(struct server *s, const struct server_signals *signals, struct er
     for (int i = 0; i < SERVER_SIGNALS; i++) {
         uv_close((uv_handle_t *)&s->signals[i], NULL);
     }
-    (void)uv_run(&s->loop, UV_RUN_NOWAIT);
     return bad == 0 ? 0 : err_set(e, ERR_INTERNAL, "signals: %s", uv_strerror(bad));
 }
 
