@@ -8,14 +8,16 @@
 /* Of a payload: three quarters of what the header and the signature leave of TOKEN_MAX. */
 #define PAYLOAD_MAX 1300
 
-static void format_scope(unsigned bits, char out[static 32])
+#define SCOPE_TEXT 32 /* every scope there is, quoted, with commas */
+
+static void format_scope(unsigned bits, char out[static SCOPE_TEXT])
 {
     const char *comma = "";
     size_t n = 0;
     for (int i = 0; i < TOKEN_SCOPES; i++) {
         if ((bits >> i & 1) == 0)
             continue;
-        n += (size_t)sprintf(out + n, "%s\"%s\"", comma, token_scope_names[i]);
+        n += (size_t)snprintf(out + n, SCOPE_TEXT - n, "%s\"%s\"", comma, token_scope_names[i]);
         comma = ",";
     }
 }
@@ -23,7 +25,7 @@ static void format_scope(unsigned bits, char out[static 32])
 /* No value needs an escape: token_claims_fault saw to that. Returns the length, 0: too long. */
 static size_t format_claims(const struct token_claims *c, char *out, size_t size)
 {
-    char scope[32], cnf[64] = "";
+    char scope[SCOPE_TEXT], cnf[64] = "";
     const char *sid = ID_STR(&c->session_id);
 
     format_scope(c->scope, scope);
