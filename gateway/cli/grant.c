@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "leasehold/clock.h"
+
 #include "secret_file.h"
 
 #define ARENA_CAP (1024UL * 1024)
@@ -56,6 +58,15 @@ static const struct grant_view *decode(const struct api_answer *a, bool opened, 
     return v;
 }
 
+/* The gateway's time when it issued the lease, which it tells in whole seconds: our own time if it
+ * fits, else the end of that second, so that a renewal is early rather than late. */
+static int64_t issue_time_ms(const struct lease_view *lease)
+{
+    int64_t ours = clock_wall_ms(&clock_system);
+    int64_t last = lease->issued_at + 999;
+    return ours >= lease->issued_at && ours <= last ? ours : last;
+}
+
 int grant_read(struct grant *g, const struct api_answer *a, bool opened, bool renewed,
                int64_t now_ms, struct err *e)
 {
@@ -68,7 +79,7 @@ int grant_read(struct grant *g, const struct api_answer *a, bool opened, bool re
         arena_free(arena);
         return -1;
     }
-    int64_t offset_ms = renewed ? g->offset_ms : v->lease->issued_at - now_ms;
+    int64_t offset_ms = renewed ? g->offset_ms : issue_time_ms(v->lease) - now_ms;
     grant_done(g);
     *g = (struct grant){.arena = arena, .view = v, .offset_ms = offset_ms};
     return 0;

@@ -1,6 +1,6 @@
 /*
  * A grant and its times. The gateway's clock may differ from ours, so its times are placed on our
- * boot clock: at the moment of a fresh grant the gateway's time was `issued_at`.
+ * boot clock: at the moment of a fresh grant the gateway's time was in the second of `issued_at`.
  */
 #ifndef CLI_GRANT_H
 #define CLI_GRANT_H
