@@ -94,7 +94,7 @@ static int run(struct api *api, const struct http_client_request *req, struct ap
     struct err why;
     if (http_client_run(api->http, req, &res, &why) < 0) {
         buf_done(&res.body);
-        return err_set(e, why.code, "%.80s: %.76s", api->access->base_url, why.msg);
+        return err_set(e, why.code, "%.60s: %.95s", api->access->base_url, why.msg);
     }
     api_answer_done(ret);
     ret->status = res.status;
