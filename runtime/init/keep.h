@@ -100,10 +100,25 @@ void log_note(struct keep_log *l, const char *fmt, ...) __attribute__((format(pr
  * checked object is mounted below a directory that any uid can reach, and points the spec there. */
 int mounts_stage(struct keep_spec *s, struct fault *f);
 
-/* ---- keep_cgroup.c ---- */
+/* ---- keep_guard.c ---- */
 
 #define KEEP_CGROUPS_MAX 4
 #define KEEP_PATH_SIZE   512
+
+struct keep_guard {
+    pid_t pid; /* and process group */
+    int pipe;  /* the sign of our life */
+};
+
+/* The guard itself gives up the spec. */
+int guard_start(struct keep_guard *g, struct keep_spec *s, struct fault *f);
+int guard_tell(const struct keep_guard *g, const char *dir); /* before a control group is made */
+int guard_join(const struct keep_guard *g);                  /* in the child */
+
+/* Has it kill what is left and remove the control groups. */
+void guard_finish(struct keep_guard *g);
+
+/* ---- keep_cgroup.c ---- */
 
 struct keep_cgroups {
     struct {
@@ -112,19 +127,14 @@ struct keep_cgroups {
     } group[KEEP_CGROUPS_MAX];
     size_t n;
     char v2_parent[KEEP_PATH_SIZE]; /* "": not decided */
-    int oom_fd;       /* of the file with the `oom_kill` counter, -1: no memory limit */
-    pid_t cleaner;    /* removes the groups once we are gone, however that came */
-    int cleaner_pipe; /* its sign of our life */
+    int oom_fd;                     /* of the file with the `oom_kill` counter, -1: none */
 };
 
 /* Makes groups for the limits that this machine lets us set; notes in the log what it does not. */
-int cgroups_make(struct keep_cgroups *c, struct keep_spec *s, struct keep_log *log,
-                 struct fault *f);
+void cgroups_make(struct keep_cgroups *c, const struct keep_guard *g, const struct keep_spec *s,
+                  struct keep_log *log);
 int cgroups_join(const struct keep_cgroups *c); /* in the child; -1 with errno */
 bool cgroups_oom_killed(const struct keep_cgroups *c);
-
-/* Kills what is left in the groups and removes them. */
-void cgroups_remove(struct keep_cgroups *c);
 
 /* ---- keep_seccomp.c ---- */
 

@@ -9,15 +9,11 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "keep.h"
@@ -25,8 +21,6 @@
 #define PATH_SIZE  KEEP_PATH_SIZE
 #define PERIOD_US  UINT64_C(100000)
 #define OWN_PIDS   2 /* bwrap and leaseinit: the limit is the agent's */
-#define REMOVE_MS  10000
-#define PAUSE_MS   5
 #define FILE_LINES 1024
 
 enum controller { MEMORY, PIDS, CPU, CONTROLLERS };
@@ -164,74 +158,13 @@ static struct hierarchy find_hierarchy(const char *controller)
     return h;
 }
 
-/* ---- the end of the groups ---- */
-
-/* True once it is gone. */
-static bool group_kill_and_remove(const char *dir)
-{
-    if (rmdir(dir) == 0 || errno == ENOENT)
-        return true;
-    char path[PATH_SIZE];
-    FILE *file = path_make(path, "%s/cgroup.procs", dir) ? fopen(path, "re") : NULL;
-    int pid;
-    while (file != NULL && fscanf(file, "%d", &pid) == 1)
-        if (pid > 0)
-            kill(pid, SIGKILL);
-    if (file != NULL)
-        fclose(file);
-    return false;
-}
-
-/* `names`: NUL-terminated, one after the other. */
-static void remove_groups(const char *names, size_t len)
-{
-    for (int tries = 0; tries < REMOVE_MS / PAUSE_MS; tries++) {
-        bool all_gone = true;
-        for (const char *p = names; p < names + len; p += strlen(p) + 1)
-            all_gone &= group_kill_and_remove(p);
-        if (all_gone)
-            return;
-        nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
-    }
-}
-
-static _Noreturn void run_cleaner(int fd)
-{
-    char names[KEEP_CGROUPS_MAX * PATH_SIZE];
-    size_t len = 0;
-    ssize_t n;
-    prctl(PR_SET_NAME, "leasekeep-clean");
-    while ((n = read(fd, names + len, sizeof(names) - len)) > 0 || (n < 0 && errno == EINTR))
-        len += n > 0 ? (size_t)n : 0;
-    remove_groups(names, len);
-    _exit(0);
-}
-
-/* A process of its own, because leasekeep may be killed and then removes nothing. It is told of a
- * group before the group is made, and goes to work when its pipe ends. */
-static int start_cleaner(struct keep_cgroups *c, struct keep_spec *s)
-{
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) < 0)
-        return -1;
-    c->cleaner = fork();
-    if (c->cleaner == 0) {
-        close(ends[1]);
-        spec_forget(s);
-        run_cleaner(ends[0]);
-    }
-    close(ends[0]);
-    c->cleaner_pipe = ends[1];
-    return c->cleaner > 0 ? 0 : -1;
-}
-
 /* ---- one group ---- */
 
 static int make_dir(const char *dir)
 {
     if (mkdir(dir, 0755) == 0)
         return 0;
-    /* One left over by a machine that lost its leasekeep and its cleaner is empty. */
+    /* One left over by a machine that lost its leasekeep and its guard is empty. */
     return errno == EEXIST && rmdir(dir) == 0 ? mkdir(dir, 0755) : -1;
 }
 
@@ -272,7 +205,8 @@ static int group_find(const struct keep_cgroups *c, const char *dir)
 }
 
 /* Makes the group, or finds it when controllers share a hierarchy. */
-static const char *group_get(struct keep_cgroups *c, const char *parent, const char *session)
+static const char *group_get(struct keep_cgroups *c, const struct keep_guard *g, const char *parent,
+                             const char *session)
 {
     char dir[PATH_SIZE], procs[PATH_SIZE];
     if (!path_make(dir, "%s/leasehold-%s", parent, session) ||
@@ -281,9 +215,7 @@ static const char *group_get(struct keep_cgroups *c, const char *parent, const c
     int known = group_find(c, dir);
     if (known >= 0)
         return c->group[known].dir;
-    ssize_t len = (ssize_t)strlen(dir) + 1;
-    if (c->n == KEEP_CGROUPS_MAX || write(c->cleaner_pipe, dir, (size_t)len) != len ||
-        make_dir(dir) < 0)
+    if (c->n == KEEP_CGROUPS_MAX || guard_tell(g, dir) < 0 || make_dir(dir) < 0)
         return NULL;
     int fd = open(procs, O_WRONLY | O_CLOEXEC);
     if (fd < 0)
@@ -327,12 +259,13 @@ static int set_cpu(const char *dir, bool v2, uint64_t milli)
                : -1;
 }
 
-static int limit_set(struct keep_cgroups *c, const struct keep_spec *s, enum controller which)
+static int limit_set(struct keep_cgroups *c, const struct keep_guard *g, const struct keep_spec *s,
+                     enum controller which)
 {
     struct hierarchy h = find_hierarchy(controller_names[which]);
     if (!h.found || (h.v2 && !v2_parent(c, h.base, controller_names[which])))
         return -1;
-    const char *dir = group_get(c, h.v2 ? c->v2_parent : h.base, s->session);
+    const char *dir = group_get(c, g, h.v2 ? c->v2_parent : h.base, s->session);
     if (dir == NULL)
         return -1;
     switch (which) {
@@ -348,18 +281,14 @@ static int limit_set(struct keep_cgroups *c, const struct keep_spec *s, enum con
     return -1;
 }
 
-int cgroups_make(struct keep_cgroups *c, struct keep_spec *s, struct keep_log *log, struct fault *f)
+void cgroups_make(struct keep_cgroups *c, const struct keep_guard *g, const struct keep_spec *s,
+                  struct keep_log *log)
 {
     const uint64_t wanted[CONTROLLERS] = {s->memory_bytes, s->pids, s->cpus_milli};
-    if (wanted[MEMORY] == 0 && wanted[PIDS] == 0 && wanted[CPU] == 0)
-        return 0;
-    if (start_cleaner(c, s) < 0)
-        return fault_sys(f, "cannot start the cleaner of control groups");
     for (enum controller i = 0; i < CONTROLLERS; i++)
-        if (wanted[i] != 0 && limit_set(c, s, i) < 0)
+        if (wanted[i] != 0 && limit_set(c, g, s, i) < 0)
             log_note(log, "no %s limit: its control group cannot be set up here",
                      controller_names[i]);
-    return 0;
 }
 
 int cgroups_join(const struct keep_cgroups *c)
@@ -377,14 +306,4 @@ bool cgroups_oom_killed(const struct keep_cgroups *c)
     text[n > 0 ? n : 0] = '\0';
     const char *p = strstr(text, "oom_kill ");
     return p != NULL && strtoll(p + strlen("oom_kill "), NULL, 10) > 0;
-}
-
-void cgroups_remove(struct keep_cgroups *c)
-{
-    if (c->cleaner_pipe < 0)
-        return;
-    close(c->cleaner_pipe);
-    c->cleaner_pipe = -1;
-    while (waitpid(c->cleaner, NULL, 0) < 0 && errno == EINTR)
-        ;
 }

@@ -5,11 +5,11 @@
 
 #include "keep.h"
 
-/* The text becomes one line of keep.state. */
+/* The text becomes one line of keep.state, and of an answer: plain ASCII. */
 static void make_one_line(struct fault *f)
 {
     for (char *p = f->text; *p != '\0'; p++)
-        if ((unsigned char)*p < ' ' || *p == 0x7f)
+        if ((unsigned char)*p < ' ' || (unsigned char)*p >= 0x7f)
             *p = '?';
 }
 

@@ -29,6 +29,7 @@ enum { FD_SIGNALS, FD_LOG, FD_INFO, FD_READY, FD_COUNT };
 struct keep {
     struct keep_spec spec;
     struct keep_log log;
+    struct keep_guard guard;
     struct keep_cgroups cgroups;
     struct fault fault;
     int sig_fd;
@@ -79,8 +80,8 @@ static int fork_bwrap(struct keep *k, const struct keep_bwrap *b, int ready_fd)
     k->bwrap = fork();
     if (k->bwrap != 0)
         return k->bwrap > 0 ? 0 : fault_sys(&k->fault, "cannot fork");
-    if (child_stdio(k, ready_fd) < 0 || cgroups_join(&k->cgroups) < 0)
-        fprintf(stderr, "leasekeep: cannot enter the control groups: %s\n", strerror(errno));
+    if (child_stdio(k, ready_fd) < 0 || guard_join(&k->guard) < 0 || cgroups_join(&k->cgroups) < 0)
+        fprintf(stderr, "leasekeep: cannot enter the groups: %s\n", strerror(errno));
     else
         launch_bwrap(b, &k->spec, parent);
     _exit(1);
@@ -114,9 +115,9 @@ static int start(struct keep *k)
         return -1;
     if (open_signals(k) < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         return fault_sys(&k->fault, "cannot set up signals");
-    if (mounts_stage(&k->spec, &k->fault) < 0 ||
-        cgroups_make(&k->cgroups, &k->spec, &k->log, &k->fault) < 0)
+    if (mounts_stage(&k->spec, &k->fault) < 0 || guard_start(&k->guard, &k->spec, &k->fault) < 0)
         return -1;
+    cgroups_make(&k->cgroups, &k->guard, &k->spec, &k->log);
     return launch(k);
 }
 
@@ -267,7 +268,7 @@ static void settle(struct keep *k)
 {
     if (k->info_fd >= 0)
         on_info(k);
-    reap_all_but(k->cgroups.cleaner);
+    reap_all_but(k->guard.pid);
     while (k->ready_fd >= 0 && k->said_len < sizeof(k->said))
         on_ready(k);
     for (int i = 0; i < 64 && k->log.read_fd >= 0; i++)
@@ -320,7 +321,7 @@ static int finish(struct keep *k)
     struct ending end;
     char text[256];
     find_ending(k, &end);
-    cgroups_remove(&k->cgroups);
+    guard_finish(&k->guard);
     if (!k->running)
         log_note(&k->log, "the sandbox did not start: %s", end.detail);
     snprintf(text, sizeof(text), "ended\n%s %d %d\n%s\n", end.reason, end.code, end.signal,
@@ -336,7 +337,7 @@ static int keep_run(void)
         return 1;
     k->info_fd = k->ready_fd = k->init_pidfd = -1;
     k->log.read_fd = k->log.file_fd = -1;
-    k->cgroups.oom_fd = k->cgroups.cleaner_pipe = -1;
+    k->cgroups.oom_fd = k->guard.pipe = -1;
     if (files_claim(&k->fault) < 0) {
         fprintf(stderr, "leasekeep: %s\n", k->fault.text);
         return 1;
