@@ -3,10 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "leasehold/agent_link.h"
 #include "leasehold/json.h"
 
-#define AUTH_MAX       4096
 #define BEARER         "Bearer "
 #define OUT_MAX        (1024 * 1024) /* a reader further behind is closed */
 #define OUT_CURRENT    (128 * 1024)  /* a reader at most so far behind may get any line */
@@ -19,8 +17,6 @@
 _Static_assert(MSG_PRE >= LWS_PRE, "no room for a frame header");
 
 enum client_protocol { PROTOCOL_DOOR, PROTOCOL_DECLINED };
-
-static const char *const scope_names[] = {"read", "write", "admin", NULL};
 
 /* --- the upgrade ----------------------------------------------------------------------------- */
 
@@ -119,19 +115,6 @@ static int upgrade_read(struct client *cl, struct lws *wsi)
     return 0;
 }
 
-static void buf_wipe(struct buf *b)
-{
-    if (b->data)
-        explicit_bzero(b->data, b->size);
-    buf_done(b);
-}
-
-static void token_present(struct client *cl, const char *token, size_t len)
-{
-    door_core_present(server_core(cl->server), &cl->peer, token, len, loop_now_us());
-    client_flow(cl);
-}
-
 static int upgrade_done(struct client *cl, struct lws *wsi)
 {
     cl->wsi = wsi;
@@ -140,8 +123,8 @@ static int upgrade_done(struct client *cl, struct lws *wsi)
         door_core_refuse(server_core(cl->server), &cl->peer, cl->refuse_code, cl->refuse_why,
                          loop_now_us());
     else if (cl->token.len > 0)
-        token_present(cl, cl->token.data, cl->token.len);
-    buf_wipe(&cl->token);
+        client_token_present(cl, cl->token.data, cl->token.len);
+    client_buf_wipe(&cl->token);
     return 0;
 }
 
@@ -171,40 +154,14 @@ static void refuse(struct client *cl, int code, const char *why)
     door_core_refuse(server_core(cl->server), &cl->peer, code, why, loop_now_us());
 }
 
-struct auth_message {
-    char *type, *token;
-};
-
-static void auth_take(struct client *cl)
-{
-    static const struct field fields[] = {
-        FIELD_STR(struct auth_message, type, .flags = FIELD_REQUIRED),
-        FIELD_STR(struct auth_message, token, .flags = FIELD_REQUIRED, .max = TOKEN_MAX),
-        {0}};
-    struct arena *arena = arena_new(4 * AUTH_MAX);
-    struct auth_message m = {0};
-    struct err e = {0};
-
-    if (!arena || json_decode(cl->in.data, cl->in.len, fields, &m, arena, &e) ||
-        strcmp(m.type, "auth") != 0)
-        refuse(cl, CLOSE_UNAUTHENTICATED, "auth_message");
-    else
-        token_present(cl, m.token, strlen(m.token));
-    if (m.token)
-        explicit_bzero(m.token, strlen(m.token));
-    arena_free(arena);
-    if (cl->peer.state != PEER_ADMITTED)
-        buf_wipe(&cl->in);
-}
-
-/* The first message, if the upgrade brought no token. */
+/* Until it is admitted a client sends one short message at a time. */
 static void auth_piece(struct client *cl, struct lws *wsi, const char *in, size_t len)
 {
     buf_add(&cl->in, in, len);
     if (lws_frame_is_binary(wsi) || !buf_ok(&cl->in))
         refuse(cl, CLOSE_UNAUTHENTICATED, "auth_message");
     else if (lws_is_final_fragment(wsi))
-        auth_take(cl);
+        client_auth_take(cl);
 }
 
 static void line_take(struct client *cl)
@@ -238,7 +195,7 @@ static int received(struct client *cl, struct lws *wsi, const char *in, size_t l
 {
     if (cl->peer.revoked || cl->peer.code != 0)
         return 0;
-    if (cl->peer.state == PEER_NEW)
+    if (cl->peer.state == PEER_NEW || cl->peer.state == PEER_PROVING)
         auth_piece(cl, wsi, in, len);
     else if (cl->peer.state == PEER_ADMITTED)
         line_piece(cl, wsi, in, len);
@@ -330,45 +287,6 @@ static int writable(struct client *cl, struct lws *wsi)
     return 0;
 }
 
-struct ready {
-    char *type;
-    struct id session_id, lease_id;
-    int64_t expires_at;
-    unsigned scope;
-};
-
-void client_ready(struct client *cl)
-{
-    static const struct field fields[] = {FIELD_STR(struct ready, type),
-                                          FIELD_ID(struct ready, session_id),
-                                          FIELD_ID(struct ready, lease_id),
-                                          FIELD_TIME(struct ready, expires_at),
-                                          FIELD_SET(struct ready, scope, .names = scope_names),
-                                          {0}};
-    char type[] = "ready";
-    struct ready r = {.type = type,
-                      .session_id = *server_session(cl->server),
-                      .lease_id = cl->peer.claims.lease_id,
-                      .expires_at = door_core_expires_ms(&cl->peer),
-                      .scope = cl->peer.scope};
-    struct msg *m = NULL;
-    struct buf text;
-
-    buf_wipe(&cl->in);
-    buf_init(&cl->in, LINK_LINE_MAX);
-    buf_init(&text, AUTH_MAX);
-    json_encode(fields, &r, &text);
-    if (buf_ok(&text))
-        m = msg_new_text(text.data, text.len);
-    buf_done(&text);
-    if (m)
-        client_send(cl, m);
-    else
-        refuse(cl, CLOSE_LIMIT, "no_memory");
-    msg_unref(m);
-    client_flow(cl);
-}
-
 /* --- the end --------------------------------------------------------------------------------- */
 
 void client_close(struct client *cl, int code)
@@ -442,8 +360,8 @@ int64_t client_deadline_us(const struct client *cl)
 void client_free(struct client *cl)
 {
     out_drop(cl);
-    buf_wipe(&cl->token);
-    buf_wipe(&cl->in);
+    client_buf_wipe(&cl->token);
+    client_buf_wipe(&cl->in);
     free(cl);
 }
 

@@ -12,6 +12,7 @@
 #include "msg.h"
 #include "server.h"
 
+#define CLIENT_AUTH_MAX 4096 /* a message of a client that is not admitted yet */
 #define CLIENT_PROTOCOL "leasehold.door.v1"
 #define CLIENT_VANISHED 1006 /* the code of an end without a Close */
 #define CLIENT_NAME_MAX 64   /* of a subprotocol libwebsockets can take */
@@ -61,9 +62,6 @@ void client_free(struct client *cl); /* its wsi is gone */
 /* Queues text for the client; a reader too far behind is closed. Takes no reference. */
 void client_send(struct client *cl, struct msg *m);
 
-/* The lease was admitted: tells the client and starts to listen to it. */
-void client_ready(struct client *cl);
-
 /* Ends the connection: noted here, done by client_step. */
 void client_close(struct client *cl, int code);
 void client_step(struct client *cl, int64_t now_us);
@@ -71,5 +69,13 @@ int64_t client_deadline_us(const struct client *cl);
 
 /* Reads from the client or not, as its state and the agent's queue allow. */
 void client_flow(struct client *cl);
+
+/* --- client_auth.c: until `ready` ------------------------------------------------------------- */
+
+void client_token_present(struct client *cl, const char *token, size_t len);
+void client_auth_take(struct client *cl); /* the message in cl->in is whole */
+void client_challenge(struct client *cl);
+void client_ready(struct client *cl); /* admitted: says so and starts to listen */
+void client_buf_wipe(struct buf *b);  /* done, and nothing of it left in memory */
 
 #endif

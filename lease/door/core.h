@@ -8,7 +8,8 @@
  * The loop thread only. The I/O owns every struct door_peer and embeds it in its connection.
  *
  * Calls of `io` may come from inside any door_core_* call but door_core_gone: the I/O must only
- * note what to do and do it afterwards, so that no door_core_* call nests in another.
+ * note what to do and do it afterwards, so that no door_core_* call nests in another. Except that
+ * `admitted` and `challenge` may refuse the very peer they are about.
  */
 #ifndef LEASEHOLD_DOOR_CORE_H
 #define LEASEHOLD_DOOR_CORE_H
@@ -17,6 +18,7 @@
 #include <stdint.h>
 
 #include "leasehold/door_proto.h"
+#include "leasehold/proof.h"
 #include "leasehold/token.h"
 
 enum door_state { DOOR_BOOT, DOOR_SYNC, DOOR_LIVE, DOOR_STALE, DOOR_SEALED };
@@ -24,6 +26,7 @@ enum door_state { DOOR_BOOT, DOOR_SYNC, DOOR_LIVE, DOOR_STALE, DOOR_SEALED };
 enum peer_state {
     PEER_NEW,      /* no token yet */
     PEER_WAITING,  /* its token is newer than what the door has applied */
+    PEER_PROVING,  /* asked for the proof that it holds the key its token names */
     PEER_ADMITTED, /* counted at its lease until door_core_gone */
     PEER_REFUSED,
 };
@@ -38,7 +41,9 @@ struct door_peer {
     unsigned scope;
     struct door_lease *lease; /* ADMITTED */
     struct token_claims claims;
-    int64_t wait_until_us; /* WAITING */
+    int64_t wait_until_us;        /* WAITING, PROVING */
+    char nonce[PROOF_NONCE_TEXT]; /* PROVING */
+    bool proved;
     int64_t bytes_in, bytes_out;
     struct door_peer *prev, *next; /* in its lease's or the core's list */
 };
@@ -47,6 +52,9 @@ struct door_core_io {
     void *ctx;
     /* `peer` was admitted: send it `ready`, then let it talk. */
     void (*admitted)(void *ctx, struct door_peer *peer);
+    /* Send `peer` the challenge with peer->nonce. */
+    void (*challenge)(void *ctx, struct door_peer *peer);
+    void (*random)(void *ctx, void *to, size_t len);
     /* End the connection with this code. If peer->revoked is set, and it is except with
      * CLOSE_AGENT_ENDED, nothing that is queued may go out any more. After CLOSE_AGENT_ENDED a
      * second, harder close may follow; otherwise once a peer. */
@@ -92,9 +100,14 @@ void door_core_tick(struct door_core *c, int64_t now_us);
 
 /* --- clients ------------------------------------------------------------------------------- */
 
-/* Judges a token. The answer comes by io->admitted or io->close, perhaps later (WAITING). */
+/* Judges a token. The answer comes by io->admitted or io->close, perhaps later (WAITING),
+ * perhaps after a challenge (PROVING). */
 void door_core_present(struct door_core *c, struct door_peer *peer, const char *token, size_t len,
                        int64_t now_us);
+
+/* Judges the answer to a challenge, like a token. */
+void door_core_prove(struct door_core *c, struct door_peer *peer, const struct proof *proof,
+                     int64_t now_us);
 
 /* Refuses or ends a connection for a reason of the I/O's; `verdict` is a constant for the audit. */
 void door_core_refuse(struct door_core *c, struct door_peer *peer, int code, const char *verdict,

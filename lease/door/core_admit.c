@@ -4,11 +4,14 @@
 #include "core_state.h"
 
 #define WAIT_MAX_US     US_PER_S
+#define PROOF_MAX_US    (2 * US_PER_S)
 #define DENY_PER_SECOND 20 /* a flood of bad tokens must not become a flood to the gateway */
 
-#define VERDICT_WAIT -1
+/* What became of a token: a close code or one of these; and its name for the audit. */
+#define VERDICT_ADMIT 0
+#define VERDICT_WAIT  -1
+#define VERDICT_PROVE -2
 
-/* What became of a token: a close code, 0 = admit, VERDICT_WAIT; and its name for the audit. */
 struct verdict {
     int code;
     const char *name;
@@ -38,9 +41,9 @@ static bool key_known(const struct door_core *c, const char *kid)
 }
 
 /* Everything but the signature, at this instant: also what has to hold again after a wait. */
-static struct verdict judge(const struct door_core *c, const struct token_claims *claims,
-                            int64_t now_us)
+static struct verdict judge(const struct door_core *c, const struct door_peer *peer, int64_t now_us)
 {
+    const struct token_claims *claims = &peer->claims;
     int64_t now_s = core_gateway_s(c, now_us);
     const struct door_lease *lease;
 
@@ -59,16 +62,15 @@ static struct verdict judge(const struct door_core *c, const struct token_claims
         return (struct verdict){CLOSE_UNAUTHENTICATED, "expired"};
     if (lease->consumed_until)
         return (struct verdict){CLOSE_UNAUTHENTICATED, "used_up"};
-    /* A bound token is worth nothing without its proof, which this door cannot ask for yet. */
-    if (claims->cnf_jkt[0] != '\0')
-        return (struct verdict){CLOSE_UNAUTHENTICATED, "proof_missing"};
     if ((claims->scope & lease->scope) == 0)
         return (struct verdict){CLOSE_UNAUTHENTICATED, "empty_scope"};
     if (lease->live >= lease->mc)
         return (struct verdict){CLOSE_LIMIT, "too_many_connections"};
     if (c->agent == DOOR_AGENT_ENDED)
         return (struct verdict){CLOSE_AGENT_ENDED, "agent_ended"};
-    return (struct verdict){0, "ok"};
+    if (claims->cnf_jkt[0] != '\0' && !peer->proved)
+        return (struct verdict){VERDICT_PROVE, "proof_missing"};
+    return (struct verdict){VERDICT_ADMIT, "ok"};
 }
 
 static void peer_admit(struct door_core *c, struct door_peer *peer)
@@ -104,13 +106,42 @@ static void deny_report(struct door_core *c, const char *name, int64_t now_us)
     c->io.send(c->io.ctx, &m);
 }
 
+static void peer_hold(struct door_core *c, struct door_peer *peer, enum peer_state state,
+                      int64_t until_us)
+{
+    peer->state = state;
+    peer->wait_until_us = until_us;
+    DL_APPEND(c->waiting, peer);
+}
+
+static void peer_challenge(struct door_core *c, struct door_peer *peer, int64_t now_us)
+{
+    uint8_t nonce[PROOF_NONCE_BYTES];
+
+    c->io.random(c->io.ctx, nonce, sizeof(nonce));
+    base64url_encode(nonce, sizeof(nonce), peer->nonce);
+    peer_hold(c, peer, PEER_PROVING, now_us + PROOF_MAX_US);
+    c->io.challenge(c->io.ctx, peer);
+}
+
+/* For a peer that is in no list. */
 static void peer_settle(struct door_core *c, struct door_peer *peer, struct verdict v,
                         int64_t now_us)
 {
-    if (v.code == 0)
+    if (v.code == VERDICT_ADMIT)
         peer_admit(c, peer);
+    else if (v.code == VERDICT_WAIT)
+        peer_hold(c, peer, PEER_WAITING, now_us + WAIT_MAX_US);
+    else if (v.code == VERDICT_PROVE)
+        peer_challenge(c, peer, now_us);
     else
         door_core_refuse(c, peer, v.code, v.name, now_us);
+}
+
+static void peer_release(struct door_core *c, struct door_peer *peer)
+{
+    DL_DELETE(c->waiting, peer);
+    peer->state = PEER_NEW;
 }
 
 void door_core_present(struct door_core *c, struct door_peer *peer, const char *token, size_t len,
@@ -131,15 +162,37 @@ void door_core_present(struct door_core *c, struct door_peer *peer, const char *
         return;
     if (core_may_admit(c, now_us))
         v = verdict_of_token(token_verify(c->keys, token, len, &expect, &peer->claims));
-    if (v.code == 0)
-        v = judge(c, &peer->claims, now_us);
-    if (v.code == VERDICT_WAIT) {
-        peer->state = PEER_WAITING;
-        peer->wait_until_us = now_us + WAIT_MAX_US;
-        DL_APPEND(c->waiting, peer);
+    if (v.code == VERDICT_ADMIT)
+        v = judge(c, peer, now_us);
+    peer_settle(c, peer, v, now_us);
+}
+
+void door_core_prove(struct door_core *c, struct door_peer *peer, const struct proof *proof,
+                     int64_t now_us)
+{
+    if (peer->state != PEER_PROVING)
+        return;
+    if (!proof_verify(proof, peer->claims.cnf_jkt, peer->nonce, &c->config.session_id,
+                      &peer->claims.lease_id)) {
+        door_core_refuse(c, peer, CLOSE_UNAUTHENTICATED, "bad_proof", now_us);
         return;
     }
-    peer_settle(c, peer, v, now_us);
+    peer->proved = true;
+    peer_release(c, peer);
+    peer_settle(c, peer, judge(c, peer, now_us), now_us);
+}
+
+/* Does it go on waiting for the same thing? Else *v becomes what ends the wait. */
+static bool still_waits(const struct door_peer *peer, struct verdict *v, int64_t now_us)
+{
+    bool proving = peer->state == PEER_PROVING;
+
+    if (v->code != (proving ? VERDICT_PROVE : VERDICT_WAIT))
+        return false;
+    if (now_us < peer->wait_until_us)
+        return true;
+    v->code = proving ? CLOSE_UNAUTHENTICATED : CLOSE_NOT_LIVE;
+    return false;
 }
 
 void core_waiting_judge(struct door_core *c, int64_t now_us)
@@ -148,13 +201,10 @@ void core_waiting_judge(struct door_core *c, int64_t now_us)
     struct verdict v;
 
     DL_FOREACH_SAFE (c->waiting, peer, next) {
-        v = judge(c, &peer->claims, now_us);
-        if (v.code == VERDICT_WAIT && now_us < peer->wait_until_us)
+        v = judge(c, peer, now_us);
+        if (still_waits(peer, &v, now_us))
             continue;
-        if (v.code == VERDICT_WAIT)
-            v = (struct verdict){CLOSE_NOT_LIVE, "behind"};
-        DL_DELETE(c->waiting, peer);
-        peer->state = PEER_NEW;
+        peer_release(c, peer);
         peer_settle(c, peer, v, now_us);
     }
 }
@@ -162,9 +212,9 @@ void core_waiting_judge(struct door_core *c, int64_t now_us)
 void door_core_refuse(struct door_core *c, struct door_peer *peer, int code, const char *verdict,
                       int64_t now_us)
 {
-    if (peer->state == PEER_WAITING)
-        DL_DELETE(c->waiting, peer);
-    if (peer->state == PEER_NEW || peer->state == PEER_WAITING) {
+    if (peer->state == PEER_WAITING || peer->state == PEER_PROVING)
+        peer_release(c, peer);
+    if (peer->state == PEER_NEW) {
         peer->state = PEER_REFUSED;
         deny_report(c, verdict, now_us);
     }
@@ -176,8 +226,8 @@ void door_core_gone(struct door_core *c, struct door_peer *peer, int code)
     struct door_lease *lease = peer->lease;
     struct door_msg m = {.t = DOOR_CLOSE};
 
-    if (peer->state == PEER_WAITING)
-        DL_DELETE(c->waiting, peer);
+    if (peer->state == PEER_WAITING || peer->state == PEER_PROVING)
+        peer_release(c, peer);
     if (peer->state == PEER_ADMITTED) {
         m.jti = lease->jti;
         m.code = peer->code ? peer->code : code;

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -46,6 +47,24 @@ static void admitted(void *ctx, struct door_peer *peer)
 
     log_event(d->log, LOG_INFO, "admitted", LF_ID("jti", &peer->claims.lease_id));
     server_admitted(d->server, peer);
+}
+
+static void challenge(void *ctx, struct door_peer *peer)
+{
+    struct door *d = ctx;
+
+    server_challenge(d->server, peer);
+}
+
+static void random_bytes(void *ctx, void *to, size_t len)
+{
+    struct door *d = ctx;
+
+    /* Up to 256 bytes come whole once the kernel's pool is ready, and it was for our boot id. */
+    if (getrandom(to, len, 0) == (ssize_t)len)
+        return;
+    log_event(d->log, LOG_ERROR, "no_randomness");
+    _exit(EXIT_FAILURE);
 }
 
 static void close_peer(void *ctx, struct door_peer *peer, int code)
@@ -225,8 +244,12 @@ static struct door_core *core_make(struct door *d, struct err *e)
         .stale_s = d->spec.stale_s,
         .seal_s = d->spec.seal_s,
     };
-    struct door_core_io io = {
-        .ctx = d, .admitted = admitted, .close = close_peer, .send = send_to_gateway};
+    struct door_core_io io = {.ctx = d,
+                              .admitted = admitted,
+                              .challenge = challenge,
+                              .random = random_bytes,
+                              .close = close_peer,
+                              .send = send_to_gateway};
     struct door_core *core;
 
     id_random(&config.boot_id);

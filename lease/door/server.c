@@ -113,7 +113,7 @@ static int client_accept(struct server *s)
     cl->counted = true;
     cl->auth_until_us = loop_now_us() + AUTH_US;
     buf_init(&cl->token, TOKEN_MAX);
-    buf_init(&cl->in, 4096);
+    buf_init(&cl->in, CLIENT_AUTH_MAX);
     socket_tune(fd);
     client_adopt(s, cl, fd);
     return 0;
@@ -217,6 +217,12 @@ void server_admitted(void *ctx, struct door_peer *peer)
 {
     admission_counted(ctx, client_of(peer));
     client_ready(client_of(peer));
+}
+
+void server_challenge(void *ctx, struct door_peer *peer)
+{
+    (void)ctx;
+    client_challenge(client_of(peer));
 }
 
 void server_close(void *ctx, struct door_peer *peer, int code)

@@ -27,6 +27,7 @@ void server_bind(struct server *s, struct door_core *core, struct agent *agent);
 
 /* What the core asks for (struct door_core_io). */
 void server_admitted(void *ctx, struct door_peer *peer);
+void server_challenge(void *ctx, struct door_peer *peer);
 void server_close(void *ctx, struct door_peer *peer, int code);
 
 /* A line of the agent's to all that may read it; the agent's queue got full or has room again. */

@@ -96,11 +96,52 @@ class Admission(DoorTest):
             "never granted": door.key.sign(door.claims()),
             "alg none": door.key.sign(good, header={"alg": "none", "typ": "lease+jwt",
                                                     "kid": door.key.public["kid"]}),
-            "bound to a key": door.key.sign(dict(good, cnf={"jkt": door.key.public["kid"]})),
         }
         for name, bad in cases.items():
             self.assertEqual(door.refused(bad), 4401, name)
         door.connect(token).close()
+
+    def bound(self, door):
+        """(holder's key, claims, token) of a lease bound to a key."""
+        holder = Key(door.directory, "holder-" + str(uuid.uuid4()))
+        claims = door.claims(cnf={"jkt": holder.public["kid"]})
+        door.allow(claims)
+        return holder, claims, door.key.sign(claims)
+
+    def test_a_bound_lease_is_opened_by_its_holder(self):
+        door = self.door()
+        agent = door.agent()
+        holder, claims, token = self.bound(door)
+        client = door.open(token)
+        challenge = json.loads(client.recv()[1])
+        self.assertEqual(challenge["type"], "challenge")
+        client.send_text(json.dumps(holder.prove(challenge, door.session, claims["jti"])))
+        self.assertEqual(json.loads(client.recv()[1])["type"], "ready")
+        client.send_text("hello")
+        self.assertEqual(agent.recv_line(), b"hello")
+
+    def test_also_when_the_token_is_the_first_message(self):
+        door = self.door()
+        holder, claims, token = self.bound(door)
+        client = door.open()
+        client.send_text(json.dumps({"type": "auth", "token": token}))
+        challenge = json.loads(client.recv()[1])
+        client.send_text(json.dumps(holder.prove(challenge, door.session, claims["jti"])))
+        self.assertEqual(json.loads(client.recv()[1])["type"], "ready")
+
+    def test_a_bound_lease_is_not_opened_by_anyone_else(self):
+        door = self.door()
+        _, claims, token = self.bound(door)
+        answers = [lambda c: json.dumps(door.key.prove(c, door.session, claims["jti"])),
+                   lambda c: "hello", lambda c: json.dumps({"type": "proof"}),
+                   lambda c: json.dumps({"type": "auth", "token": token})]
+        for answer in answers:
+            client = door.open(token)
+            client.send_text(answer(json.loads(client.recv()[1])))
+            self.assertEqual(client.wait_closed(), 4401)
+        client = door.open(token)
+        client.recv()
+        self.assertEqual(client.wait_closed(timeout=4), 4401)
 
     def test_an_authorization_of_another_kind_gets_4401(self):
         door = self.door()

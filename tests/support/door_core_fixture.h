@@ -32,6 +32,7 @@ struct fixture {
     struct door_peer peers[PEERS];
     int admitted;
     int closes;
+    int challenges, random;
     bool flagged_first; /* at every close so far, no peer of that lease was unflagged */
     struct door_msg sent[SENT];
     size_t sent_n;
@@ -60,6 +61,21 @@ static inline void on_close(void *ctx, struct door_peer *peer, int code)
     for (int i = 0; i < PEERS; i++)
         if (peer->lease && f->peers[i].lease == peer->lease && !f->peers[i].revoked)
             f->flagged_first = false;
+}
+
+static inline void on_challenge(void *ctx, struct door_peer *peer)
+{
+    struct fixture *f = ctx;
+
+    assert_int_equal(peer->state, PEER_PROVING);
+    f->challenges++;
+}
+
+static inline void on_random(void *ctx, void *to, size_t len)
+{
+    struct fixture *f = ctx;
+
+    memset(to, ++f->random, len);
 }
 
 static inline void on_send(void *ctx, const struct door_msg *m)
@@ -103,7 +119,12 @@ static inline int setup(void **state)
                                       .ttl_max_s = 900,
                                       .stale_s = 3,
                                       .seal_s = 15};
-    struct door_core_io io = {f, on_admitted, on_close, on_send};
+    struct door_core_io io = {.ctx = f,
+                              .admitted = on_admitted,
+                              .challenge = on_challenge,
+                              .random = on_random,
+                              .close = on_close,
+                              .send = on_send};
 
     f->now = 5 * S;
     f->session = config.session_id;

@@ -70,6 +70,12 @@ class Key:
         text = claims if isinstance(claims, str) else json.dumps(claims, separators=(",", ":"))
         return self._run("sign", self.path, text, *extra).strip()
 
+    def prove(self, challenge, session, jti):
+        """The answer to a door's challenge."""
+        sig = self._run("raw", self.path, "%s.%s.%s" % (challenge["nonce"], session, jti)).strip()
+        jwk = {"kty": "EC", "crv": "P-256", "x": self.public["x"], "y": self.public["y"]}
+        return {"type": "proof", "jwk": jwk, "sig": sig}
+
     @staticmethod
     def _run(*args):
         done = subprocess.run([program("mint_token"), *args], check=True, capture_output=True)

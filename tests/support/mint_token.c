@@ -4,6 +4,7 @@
  *   mint_token generate KEYFILE                 makes a P-256 key
  *   mint_token public KEYFILE                   its {"kid","x","y"}
  *   mint_token sign KEYFILE CLAIMS [HEADER]     a token; the header is the right one by default
+ *   mint_token raw KEYFILE TEXT                 an ES256 signature over the text
  */
 #include <openssl/pem.h>
 
@@ -57,6 +58,19 @@ static int public(const char *path)
     return 0;
 }
 
+static int raw(const char *path, const char *text)
+{
+    EVP_PKEY *key = key_read(path);
+    uint8_t sig[64];
+    char out[96];
+
+    forge_sign(key, text, strlen(text), sig);
+    forge_base64url(sig, sizeof sig, out);
+    puts(out);
+    EVP_PKEY_free(key);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     struct err e = {0};
@@ -67,6 +81,8 @@ int main(int argc, char **argv)
         return public(argv[2]);
     if ((argc == 4 || argc == 5) && strcmp(argv[1], "sign") == 0)
         return sign(argv[2], argv[3], argc == 5 ? argv[4] : NULL);
-    fprintf(stderr, "usage: mint_token generate|public|sign KEYFILE [CLAIMS [HEADER]]\n");
+    if (argc == 4 && strcmp(argv[1], "raw") == 0)
+        return raw(argv[2], argv[3]);
+    fprintf(stderr, "usage: mint_token generate|public|sign|raw KEYFILE [TEXT [HEADER]]\n");
     return 2;
 }

@@ -15,7 +15,7 @@ import tree
 # Who owns a public header. Everything a header is not listed for belongs to no one: an error.
 OWNERS = {
     "base": "arena buf clock config err field http_client id json lanes log process".split(),
-    "lease": "token door_proto lease_rules broker".split(),
+    "lease": "token proof door_proto lease_rules broker".split(),
     "storage": "store model chatdir".split(),
     "runtime": "engine sandbox_host agent_link keep_spec".split(),
 }

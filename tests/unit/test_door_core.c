@@ -60,14 +60,124 @@ static void claims_of_another_door_admit_nobody(void **state)
     assert_refused(present(f, 3, &cl), CLOSE_OLD_GENERATION);
 }
 
-static void a_bound_token_is_not_taken_for_a_bearer(void **state)
+/* A client's own key, and its answer to a challenge. */
+struct holder {
+    EVP_PKEY *key;
+    struct key_public public;
+    char sig[128];
+    struct proof proof;
+};
+
+static void holder_make(struct holder *h, const char *seed)
 {
-    struct fixture *f = *state;
+    struct keyset *ks = signer(seed);
+
+    h->key = forge_key(seed);
+    keyset_get(ks, 0, &h->public);
+    keyset_free(ks);
+}
+
+static const struct proof *holder_prove(struct holder *h, const char *nonce, struct id sid,
+                                        struct id jti)
+{
+    char text[160];
+    uint8_t sig[64];
+    int n = snprintf(text, sizeof(text), "%s.%s.%s", nonce, ID_STR(&sid), ID_STR(&jti));
+
+    forge_sign(h->key, text, (size_t)n, sig);
+    forge_base64url(sig, sizeof(sig), h->sig);
+    h->proof = (struct proof){h->public.x, h->public.y, h->sig};
+    return &h->proof;
+}
+
+static struct door_peer *present_bound(struct fixture *f, int i, const struct holder *h)
+{
     struct token_claims cl = claims(f);
 
+    snprintf(cl.cnf_jkt, sizeof(cl.cnf_jkt), "%s", h->public.kid);
+    return present(f, i, &cl);
+}
+
+static void a_bound_token_needs_its_proof(void **state)
+{
+    struct fixture *f = *state;
+    struct holder h;
+    struct door_peer *peer;
+
     go_live(f);
-    snprintf(cl.cnf_jkt, sizeof(cl.cnf_jkt), "%s", keyset_signing_kid(f->signing));
-    assert_refused(present(f, 0, &cl), CLOSE_UNAUTHENTICATED);
+    holder_make(&h, "door-core-holder");
+    peer = present_bound(f, 0, &h);
+    assert_int_equal(peer->state, PEER_PROVING);
+    assert_int_equal(f->challenges, 1);
+    assert_int_equal(f->admitted, 0);
+    assert_false(door_core_pass_in(f->core, peer, 1, f->now));
+    assert_false(door_core_pass_out(f->core, peer, 1, f->now));
+    door_core_prove(f->core, peer, holder_prove(&h, peer->nonce, f->session, f->jti), f->now);
+    assert_int_equal(peer->state, PEER_ADMITTED);
+    EVP_PKEY_free(h.key);
+}
+
+static void a_wrong_proof_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    struct holder h, thief;
+    struct proof junk = {"x", "y", "s"};
+
+    go_live(f);
+    holder_make(&h, "door-core-holder");
+    holder_make(&thief, "door-core-thief");
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(present_bound(f, i, &h)->state, PEER_PROVING);
+    door_core_prove(f->core, &f->peers[0],
+                    holder_prove(&thief, f->peers[0].nonce, f->session, f->jti), f->now);
+    door_core_prove(f->core, &f->peers[1], holder_prove(&h, f->peers[0].nonce, f->session, f->jti),
+                    f->now);
+    door_core_prove(f->core, &f->peers[2], holder_prove(&h, f->peers[2].nonce, id_n(9), f->jti),
+                    f->now);
+    door_core_prove(f->core, &f->peers[3], holder_prove(&h, f->peers[3].nonce, f->session, id_n(9)),
+                    f->now);
+    door_core_prove(f->core, &f->peers[4], &junk, f->now);
+    for (int i = 0; i < 5; i++)
+        assert_refused(&f->peers[i], CLOSE_UNAUTHENTICATED);
+    EVP_PKEY_free(h.key);
+    EVP_PKEY_free(thief.key);
+}
+
+static void a_proof_has_two_seconds_and_a_revocation_ends_it(void **state)
+{
+    struct fixture *f = *state;
+    struct holder h;
+
+    go_live(f);
+    holder_make(&h, "door-core-holder");
+    present_bound(f, 0, &h);
+    pass_time(f, 2 * S - 1);
+    assert_int_equal(f->peers[0].state, PEER_PROVING);
+    pass_time(f, 1);
+    assert_refused(&f->peers[0], CLOSE_UNAUTHENTICATED);
+    present_bound(f, 1, &h);
+    assert_int_equal(lease_revoke(f, f->jti), 0);
+    assert_refused(&f->peers[1], CLOSE_UNAUTHENTICATED);
+    EVP_PKEY_free(h.key);
+}
+
+static void a_proof_holds_a_place_only_when_it_is_good(void **state)
+{
+    struct fixture *f = *state;
+    struct holder h;
+
+    go_live(f);
+    holder_make(&h, "door-core-holder");
+    present_bound(f, 0, &h);
+    present_bound(f, 1, &h);
+    for (int i = 0; i < 2; i++)
+        door_core_prove(f->core, &f->peers[i],
+                        holder_prove(&h, f->peers[i].nonce, f->session, f->jti), f->now);
+    assert_int_equal(f->peers[0].state, PEER_ADMITTED);
+    assert_refused(&f->peers[1], CLOSE_LIMIT);
+    present_bound(f, 2, &h);
+    door_core_gone(f->core, &f->peers[2], 1006);
+    EVP_PKEY_free(h.key);
 }
 
 static void boot_and_sync_admit_nobody(void **state)
@@ -406,7 +516,10 @@ int main(void)
         TEST(a_good_signature_alone_admits_nobody),
         TEST(a_listed_id_without_our_signature_admits_nobody),
         TEST(claims_of_another_door_admit_nobody),
-        TEST(a_bound_token_is_not_taken_for_a_bearer),
+        TEST(a_bound_token_needs_its_proof),
+        TEST(a_wrong_proof_is_refused),
+        TEST(a_proof_has_two_seconds_and_a_revocation_ends_it),
+        TEST(a_proof_holds_a_place_only_when_it_is_good),
         TEST(boot_and_sync_admit_nobody),
         TEST(the_tokens_and_the_leases_expiry_both_count),
         TEST(connections_stop_at_mc_and_closing_ones_count),
