@@ -148,6 +148,13 @@ static int fill(const struct entry *en, struct arena *arena, struct caller *ret,
     return 0;
 }
 
+static bool usable(const struct entry *en, int64_t now_ms)
+{
+    const struct api_key *k = &en->key;
+
+    return !k->revoked_at && (!k->expires_at || k->expires_at > now_ms);
+}
+
 int auth_check(const struct auth *a, const char *credential, int64_t now_ms, struct arena *arena,
                struct caller *ret, struct err *e)
 {
@@ -156,9 +163,32 @@ int auth_check(const struct auth *a, const char *credential, int64_t now_ms, str
     uint8_t hash[SHA256_DIGEST_LENGTH];
 
     secret_hash(secret, hash);
-    if (!en || CRYPTO_memcmp(hash, en->key.secret_hash, sizeof hash) || en->key.revoked_at ||
-        (en->key.expires_at && en->key.expires_at <= now_ms))
+    if (!en || CRYPTO_memcmp(hash, en->key.secret_hash, sizeof hash) || !usable(en, now_ms))
         return err_set(e, ERR_UNAUTHENTICATED, "the API key is missing or not valid");
+    return fill(en, arena, ret, e);
+}
+
+static const struct entry *find_usable(const struct auth *a, const struct id *key_id,
+                                       int64_t now_ms)
+{
+    struct entry *en;
+
+    HASH_FIND(hh, a->entries, key_id, sizeof *key_id, en);
+    return en && usable(en, now_ms) ? en : NULL;
+}
+
+bool auth_usable(const struct auth *a, const struct id *key_id, int64_t now_ms)
+{
+    return find_usable(a, key_id, now_ms) != NULL;
+}
+
+int auth_caller(const struct auth *a, const struct id *key_id, int64_t now_ms, struct arena *arena,
+                struct caller *ret, struct err *e)
+{
+    const struct entry *en = find_usable(a, key_id, now_ms);
+
+    if (!en)
+        return err_set(e, ERR_UNAUTHENTICATED, "the API key is not valid any more");
     return fill(en, arena, ret, e);
 }
 

@@ -20,6 +20,11 @@ int auth_put(struct auth *a, const struct api_key *key, struct err *e) MUST_CHEC
 int auth_check(const struct auth *a, const char *credential, int64_t now_ms, struct arena *arena,
                struct caller *ret, struct err *e) MUST_CHECK;
 
+/* For a connection that has proved its key once: whether the key still holds, and what it may now. */
+bool auth_usable(const struct auth *a, const struct id *key_id, int64_t now_ms);
+int auth_caller(const struct auth *a, const struct id *key_id, int64_t now_ms, struct arena *arena,
+                struct caller *ret, struct err *e) MUST_CHECK;
+
 #define API_KEY_TEXT 96 /* room for a key's text */
 
 /* Makes a key's secret: fills key->key_id and key->secret_hash, writes the text the caller sees

@@ -5,7 +5,7 @@
 #include <strings.h>
 
 #include "leasehold/json.h"
-#include "op.h"
+#include "pipeline.h"
 #include "problem.h"
 #include "route.h"
 #include "trace.h"
@@ -66,28 +66,12 @@ static void rest_reply(struct call *c)
 
 /* --- request --------------------------------------------------------------------------------- */
 
-static const char *credential_of(const struct http_request *r)
-{
-    const char *a = r->authorization;
-
-    if (!strncasecmp(a, "Bearer ", 7)) {
-        a += 7;
-        return a + strspn(a, " ");
-    }
-    return r->token_header;
-}
-
 static int authenticate(struct call *c, const struct http_request *r, struct err *e)
 {
     if (c->op->role == ROLE_NONE)
         return 0;
-    if (auth_check(c->s->auth, credential_of(r), clock_wall_ms(c->s->clock), c->arena, &c->caller,
-                   e))
-        return -1;
-    if (c->caller.role < c->op->role)
-        return err_set(e, ERR_FORBIDDEN, "%s needs the role %s", c->op->name,
-                       role_names[c->op->role]);
-    return 0;
+    return auth_check(c->s->auth, request_credential(r), clock_wall_ms(c->s->clock), c->arena,
+                      &c->caller, e);
 }
 
 static const struct field *field_find(const struct op *op, const char *name, size_t len,
@@ -180,10 +164,7 @@ static int decode(struct call *c, const struct http_request *r, const struct rou
         return -1;
     if (!c->op->in)
         return *r->query ? err_field(e, "", "there are no query parameters here") : 0;
-    c->args = call_alloc(c, c->op->in_size);
-    if (!c->args)
-        return err_set(e, ERR_INTERNAL, "no memory for the request");
-    if (field_set_defaults(c->op->in, c->args, c->arena, e) ||
+    if (call_args_new(c, e) ||
         json_decode(r->body_len ? r->body : "", r->body_len, c->op->in, c->args, c->arena, e))
         return -1;
     return decode_path(c, route, e) || decode_query(c, r->query, e) ? -1 : 0;
@@ -201,26 +182,16 @@ static int begin(struct call *c, const struct http_request *r, struct route *rou
         return -1;
     }
     c->op = route->op;
-    if (authenticate(c, r, e) || decode(c, r, route, e))
-        return -1;
-    if (c->s->draining)
-        return err_set(e, ERR_BUSY, "the gateway is stopping");
-    return 0;
+    return authenticate(c, r, e) || call_admit(c, e) || decode(c, r, route, e) ? -1 : 0;
 }
 
 static struct call *call_of(struct services *s, const struct http_request *r)
 {
-    struct call *c = call_new(s);
+    struct call *c =
+        call_begin(s, r->conn, r->peer, r->request_id ? r->request_id : "", rest_reply);
 
-    if (!c)
-        return NULL;
-    c->conn = r->conn;
-    c->reply = rest_reply;
-    request_id_choose(r->request_id ? r->request_id : "", c->request_id);
-    if (r->traceparent)
+    if (c && r->traceparent)
         (void)traceparent_continue(r->traceparent, c->traceparent);
-    c->caller.request_id = c->request_id;
-    c->caller.address = arena_strndup(c->arena, r->peer, strlen(r->peer));
     return c;
 }
 
