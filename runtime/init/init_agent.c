@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,8 +30,8 @@ static void become_agent(char **command, const struct agent_stdio *io, pid_t par
     /* Below a pid 1 of our own getppid() is right too; a parent that died before is not ours. */
     if (getppid() != parent)
         _exit(126);
-    if (dup2(io->in, STDIN_FILENO) >= 0 && dup2(io->out, STDOUT_FILENO) >= 0 &&
-        close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) == 0)
+    /* All other descriptors are ours and close on exec: what we inherited was closed at our start. */
+    if (dup2(io->in, STDIN_FILENO) >= 0 && dup2(io->out, STDOUT_FILENO) >= 0)
         execvp(command[0], command);
     int why = errno;
     ssize_t n = write(why_fd, &why, sizeof(why));

@@ -239,13 +239,22 @@ static int start(struct init *in)
     return run(in);
 }
 
+static void close_inherited(void)
+{
+    if (close_range(3, ~0u, 0) == 0)
+        return;
+    /* A container's filter may be older than the call. */
+    for (int fd = 3, end = (int)sysconf(_SC_OPEN_MAX); fd < end && fd < 65536; fd++)
+        close(fd);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 4 || strcmp(argv[2], "--") != 0) {
         fprintf(stderr, "usage: leaseinit TRANSPORT -- COMMAND [ARGUMENT…]\n");
         return 2;
     }
-    close_range(3, ~0u, 0);
+    close_inherited();
     struct transport *transport = transport_new(argv[1]);
     if (transport == NULL)
         return 2;
