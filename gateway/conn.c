@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include "leasehold/clock.h"
@@ -64,7 +65,7 @@ void conn_deadline(struct conn *c, int64_t ms)
 
 /* --- output ---------------------------------------------------------------------------------- */
 
-void conn_send(struct conn *c, struct buf *b)
+void conn_queue(struct conn *c, struct buf *b)
 {
     struct chunk *chunk = buf_ok(b) && !c->dead ? calloc(1, sizeof *chunk) : NULL;
     if (chunk == NULL) {
@@ -75,13 +76,11 @@ void conn_send(struct conn *c, struct buf *b)
     chunk->buf = *b;
     if (c->out == NULL) {
         c->out = chunk;
-        c->write_deadline_us = now_us() + CONN_UNREAD_MS * 1000;
     } else {
         c->out_last->next = chunk;
     }
     c->out_last = chunk;
     c->out_bytes += chunk->buf.len;
-    lws_callback_on_writable(c->wsi);
 }
 
 static void chunk_drop(struct conn *c)
@@ -114,8 +113,9 @@ void conn_drop_waiting(struct conn *c)
 }
 
 /* libwebsockets keeps what the socket did not take, and neither reads nor looks away until that is
- * gone: with input waiting it would spin. So nothing more is written, and nothing read. */
-static int write_queue(struct conn *c)
+ * gone: with input waiting it would spin. So nothing more is written, and nothing read. Returns the
+ * bytes written, -1 when the connection is broken. */
+static ssize_t write_queue(struct conn *c)
 {
     size_t written = 0;
     while (c->out != NULL && written < TURN_MAX && !lws_partial_buffered(c->wsi)) {
@@ -133,20 +133,48 @@ static int write_queue(struct conn *c)
             chunk_drop(c);
         }
     }
-    return 0;
+    return (ssize_t)written;
+}
+
+/* Writes what the socket takes. Returns whether that is all. */
+static bool flush(struct conn *c, bool progress)
+{
+    ssize_t written = write_queue(c);
+    if (written < 0) {
+        conn_kill(c);
+        return false;
+    }
+    if (c->out == NULL && !lws_partial_buffered(c->wsi)) {
+        c->write_deadline_us = 0;
+        return true;
+    }
+    if (progress || written > 0 || c->write_deadline_us == 0) {
+        c->write_deadline_us = now_us() + CONN_UNREAD_MS * 1000;
+    }
+    lws_callback_on_writable(c->wsi);
+    return false;
+}
+
+void conn_flush(struct conn *c)
+{
+    if (c->dead || c->held) {
+        return;
+    }
+    if (flush(c, false)) {
+        if (c->state == CONN_WS_CLOSING) {
+            ws_written(c);
+        } else if (c->http.stash.len == 0) {
+            http_written(c);
+        } else {
+            lws_callback_on_writable(c->wsi); /* not from within the handler of this request */
+        }
+    }
+    conn_flow(c);
 }
 
 static void on_writeable(struct conn *c)
 {
-    if (write_queue(c) != 0) {
-        c->dead = true;
-        return;
-    }
-    c->write_deadline_us = now_us() + CONN_UNREAD_MS * 1000;
-    if (c->out != NULL || lws_partial_buffered(c->wsi)) {
-        lws_callback_on_writable(c->wsi);
-    } else {
-        c->write_deadline_us = 0;
+    if (flush(c, true)) {
         if (c->state == CONN_WS_CLOSING) {
             ws_written(c);
         } else {
@@ -223,6 +251,8 @@ void conn_sweep(struct server *s)
         bool unread = c->write_deadline_us != 0 && c->write_deadline_us < now;
         if (late || unread) {
             conn_kill(c);
+        } else if (c->state == CONN_WS) {
+            ws_ping(c, now);
         }
     }
 }

@@ -70,6 +70,8 @@ struct ws_state {
     bool finished; /* nothing of what the peer still sends matters */
     char control[WS_CONTROL_MAX];
     bool opened; /* the handler knows it: ws_closed is due */
+    int64_t ping_at_us; /* boot clock; 0: it is not pinged */
+    unsigned unanswered; /* pings since the last pong */
 };
 
 struct conn {
@@ -85,6 +87,7 @@ struct conn {
     bool in_call;  /* inside a callback of its own socket */
     bool dead;     /* to be closed; nothing goes to the handler any more */
     bool reading;
+    bool held; /* nothing is written for now */
 
     int64_t deadline_us;       /* boot clock; 0: none */
     int64_t write_deadline_us; /* while something is queued */
@@ -103,8 +106,8 @@ struct conn *conn_new(struct server *s, bool local, bool tls, const char *peer);
 void conn_free(struct conn *c);                        /* tells the handler what it has to know */
 struct conn *conn_find(struct server *s, uint64_t id); /* NULL: gone, or going */
 
-/* Queues the bytes. Takes *b. Not written before control is back in the loop. */
-void conn_send(struct conn *c, struct buf *b);
+void conn_queue(struct conn *c, struct buf *b); /* takes *b */
+void conn_flush(struct conn *c);                /* writes what the socket takes, the rest later */
 void conn_drop_queue(struct conn *c);
 void conn_drop_waiting(struct conn *c); /* all but the first: it may be written in part */
 
@@ -131,6 +134,7 @@ void http_refuse(struct conn *c, struct http_request *r, const struct err *e); /
 void ws_upgrade(struct conn *c, const struct http_head *head, struct http_request *r); /* takes */
 size_t ws_feed(struct conn *c, const char *data, size_t len);
 void ws_written(struct conn *c);
+void ws_ping(struct conn *c, int64_t now_us); /* if it is time for one */
 void ws_forget(struct conn *c);
 
 #endif

@@ -165,7 +165,8 @@ static void body_begin(struct conn *c, const struct http_head *head, struct http
         struct buf b;
         buf_init(&b, 64);
         buf_add_str(&b, "HTTP/1.1 100 Continue\r\n\r\n");
-        conn_send(c, &b);
+        conn_queue(c, &b);
+        conn_flush(c);
     }
 }
 
@@ -322,12 +323,13 @@ void server_reply(struct server *s, uint64_t conn, struct http_reply *reply)
         buf_add(&out, reply->body.data, reply->body.len);
         body = false;
     }
-    conn_send(c, &out);
+    conn_queue(c, &out);
     if (body) {
-        conn_send(c, &reply->body);
+        conn_queue(c, &reply->body);
     } else {
         buf_done(&reply->body);
     }
+    conn_flush(c);
 }
 
 /* Looks at what came while the last request was answered. */

@@ -6,9 +6,11 @@
 #include <string.h>
 #include <strings.h>
 
+#include "leasehold/clock.h"
 #include "leasehold/door_proto.h"
 #include "server_state.h"
 
+#define MISSED_MAX   2            /* pings without an answer */
 #define KEY_TEXT     24           /* 16 bytes in base64 */
 #define MESSAGE_KEEP (64u * 1024) /* memory that is kept for the next message */
 
@@ -22,12 +24,13 @@ enum {
 struct ws_protocol {
     const char *name;
     bool local; /* on the node's unix socket, and only there */
+    bool pinged;
     size_t message_max, queue_max;
 };
 
 static const struct ws_protocol protocols[] = {
-    {DOOR_CONTROL_PROTOCOL, true, DOOR_CONTROL_MAX, DOOR_CONTROL_MAX},
-    {"leasehold.v1", false, 256u * 1024, 1024u * 1024},
+    {DOOR_CONTROL_PROTOCOL, true, false, DOOR_CONTROL_MAX, DOOR_CONTROL_MAX},
+    {"leasehold.v1", false, true, 256u * 1024, 4u * 1024 * 1024},
 };
 
 /* --- upgrade --------------------------------------------------------------------------------- */
@@ -60,7 +63,7 @@ static int upgrade_check(struct conn *c, const struct http_head *head, struct er
     return 0;
 }
 
-static void accept_send(struct conn *c, const char *key)
+static void accept_queue(struct conn *c, const char *key)
 {
     char text[KEY_TEXT + 37];
     unsigned char sha[20];
@@ -74,7 +77,13 @@ static void accept_send(struct conn *c, const char *key)
                "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                "Sec-WebSocket-Accept: %s\r\nSec-WebSocket-Protocol: %s\r\n\r\n",
                proof, c->ws.protocol->name);
-    conn_send(c, &b);
+    conn_queue(c, &b);
+}
+
+static void ping_due(struct conn *c, int64_t now_us)
+{
+    unsigned ms = c->server->handler.ws_ping_ms;
+    c->ws.ping_at_us = c->ws.protocol->pinged && ms > 0 ? now_us + (int64_t)ms * 1000 : 0;
 }
 
 void ws_upgrade(struct conn *c, const struct http_head *head, struct http_request *r)
@@ -86,17 +95,20 @@ void ws_upgrade(struct conn *c, const struct http_head *head, struct http_reques
         return;
     }
     /* First in the queue, so that the handler may send from ws_open already. */
-    accept_send(c, head->field[HDR_WS_KEY]);
+    c->held = true;
+    accept_queue(c, head->field[HDR_WS_KEY]);
     c->state = CONN_WS;
     conn_deadline(c, 0);
     buf_init(&c->ws.message, c->ws.protocol->message_max);
-    if (h->ws_open(h->ctx, c->id, c->ws.protocol->name, r) == 0) {
-        c->ws.opened = true;
+    c->ws.opened = h->ws_open(h->ctx, c->id, c->ws.protocol->name, r, &e) == 0;
+    c->held = false;
+    if (c->ws.opened) {
         http_request_free(r);
+        ping_due(c, clock_boot_us(&clock_system));
+        conn_flush(c);
         return;
     }
     conn_drop_queue(c);
-    err_set(&e, ERR_FORBIDDEN, "the WebSocket is refused");
     http_refuse(c, r, &e);
 }
 
@@ -109,7 +121,8 @@ static void frame_send(struct conn *c, enum ws_opcode opcode, const char *data, 
     buf_init(&b, WS_HEADER_OUT_MAX + len);
     buf_add(&b, header, ws_frame_header(header, opcode, len));
     buf_add(&b, data, len);
-    conn_send(c, &b);
+    conn_queue(c, &b);
+    conn_flush(c);
 }
 
 static void close_send(struct conn *c, int code, const char *reason)
@@ -136,13 +149,29 @@ static void fail(struct conn *c, int code, const char *reason)
     }
 }
 
+void ws_ping(struct conn *c, int64_t now_us)
+{
+    struct ws_state *w = &c->ws;
+    if (w->ping_at_us == 0 || now_us < w->ping_at_us) {
+        return;
+    }
+    if (w->unanswered == MISSED_MAX) {
+        conn_drop_waiting(c);
+        close_send(c, CLOSE_IDLE, "no pong");
+        return;
+    }
+    w->unanswered++;
+    ping_due(c, now_us);
+    frame_send(c, WS_PING, "", 0);
+}
+
 int server_ws_send(struct server *s, uint64_t conn, const char *data, size_t len)
 {
     struct conn *c = conn_find(s, conn);
     if (c == NULL || c->state != CONN_WS) {
         return -1;
     }
-    if (c->out_bytes + len > c->ws.protocol->queue_max) {
+    if (c->out_bytes > 0 && c->out_bytes + len > c->ws.protocol->queue_max) {
         conn_drop_waiting(c); /* they are not read, and the code would stand behind them */
         close_send(c, CLOSE_SLOW_READER, "slow reader");
         return -1;
@@ -191,6 +220,8 @@ static void on_control(struct conn *c)
     size_t len = (size_t)c->ws.frame.len;
     if (c->ws.frame.opcode == WS_CLOSE) {
         on_close(c);
+    } else if (c->ws.frame.opcode == WS_PONG) {
+        c->ws.unanswered = 0;
     } else if (c->ws.frame.opcode == WS_PING && c->state == CONN_WS) {
         /* A peer that sends pings and reads no pongs is a slow reader like any other. */
         if (c->out_bytes + len > c->ws.protocol->queue_max) {
