@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "bot_ws.h"
 #include "changes.h"
 #include "rest.h"
 #include "sessions.h"
@@ -86,8 +87,8 @@ static int ready_write(const struct app *a, struct err *e)
 
 static size_t work_left(const struct services *s)
 {
-    return server_open_requests(s->server) + lane_depth(s->runtime) + lane_depth(s->file) +
-           lane_depth(s->read);
+    return server_open_requests(s->server) + bot_ws_open_calls(s->bots) + lane_depth(s->runtime) +
+           lane_depth(s->file) + lane_depth(s->read);
 }
 
 static void drain_look(void *ctx)
@@ -112,6 +113,7 @@ static void on_term(void *ctx)
     a->drain_until_us = clock_boot_us(a->s.clock) + DRAIN_MAX_MS * 1000;
     log_event(a->s.log, LOG_INFO, "stopping", LF_INT("work", work_left(&a->s)));
     server_stop_accepting(a->s.server);
+    bot_ws_drain(a->s.bots);
     drain_look(a);
 }
 
@@ -130,14 +132,17 @@ static void on_hup(void *ctx)
     config_done(&fresh);
 }
 
-/* --- control connections of doors ------------------------------------------------------------ */
+/* --- WebSockets: doors on the unix socket, bots on TCP --------------------------------------- */
 
-static int ws_open(void *ctx, uint64_t conn, const char *protocol, const struct http_request *r)
+static int ws_open(void *ctx, uint64_t conn, const char *protocol, const struct http_request *r,
+                   struct err *e)
 {
     struct services *s = ctx;
 
+    if (!strcmp(protocol, BOT_WS_PROTOCOL) && !strcmp(r->path, BOT_WS_PATH))
+        return bot_ws_open(s->bots, conn, r, e);
     if (!r->local || strcmp(protocol, DOOR_CONTROL_PROTOCOL) || strcmp(r->path, DOOR_CONTROL_PATH))
-        return -1;
+        return err_set(e, ERR_NOT_FOUND, "there is no WebSocket of this subprotocol here");
     broker_door_open(s->broker, conn);
     return 0;
 }
@@ -146,14 +151,17 @@ static void ws_message(void *ctx, uint64_t conn, const char *data, size_t len)
 {
     struct services *s = ctx;
 
-    broker_door_message(s->broker, conn, data, len);
+    if (!bot_ws_message(s->bots, conn, data, len))
+        broker_door_message(s->broker, conn, data, len);
 }
 
 static void ws_closed(void *ctx, uint64_t conn)
 {
     struct services *s = ctx;
 
-    broker_door_closed(s->broker, conn);
+    /* The server closes what is still open at the very end, when both are gone. */
+    if (s->bots && !bot_ws_closed(s->bots, conn))
+        broker_door_closed(s->broker, conn);
 }
 
 /* --- timers ---------------------------------------------------------------------------------- */
@@ -250,7 +258,8 @@ static int server_make(struct app *a, struct err *e)
                                      .http_refused = rest_refused,
                                      .ws_open = ws_open,
                                      .ws_message = ws_message,
-                                     .ws_closed = ws_closed};
+                                     .ws_closed = ws_closed,
+                                     .ws_ping_ms = BOT_WS_PING_MS};
 
     if (server_new(&a->cfg, a->s.log, &handler, &a->s.server, e))
         return -1;
@@ -272,8 +281,9 @@ static int brokers_make(struct app *a, struct err *e)
     s->auth = auth_new();
     s->broker = broker_new(&hooks, s->clock, &s->policy, &a->cfg.lease, s->keys);
     s->sessions = sessions_new(s);
+    s->bots = bot_ws_new(s);
     s->host.wait_ctx = s->sessions;
-    if (!s->auth || !s->broker || !s->sessions)
+    if (!s->auth || !s->broker || !s->sessions || !s->bots)
         return err_set(e, ERR_INTERNAL, "no memory");
     return auth_load(s->auth, s->store, e);
 }
@@ -299,6 +309,8 @@ static void app_done(struct app *a)
         while (inbox_drain(server_inbox(s->server), 1000))
             ;
     sessions_free(s->sessions);
+    bot_ws_free(s->bots);
+    s->bots = NULL;
     broker_free(s->broker);
     auth_free(s->auth);
     server_timer_free(s->broker_timer);

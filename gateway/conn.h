@@ -69,8 +69,8 @@ struct ws_state {
     bool in_message;
     bool finished; /* nothing of what the peer still sends matters */
     char control[WS_CONTROL_MAX];
-    bool opened; /* the handler knows it: ws_closed is due */
-    int64_t ping_at_us; /* boot clock; 0: it is not pinged */
+    bool opened;         /* the handler knows it: ws_closed is due */
+    int64_t ping_at_us;  /* boot clock; 0: it is not pinged */
     unsigned unanswered; /* pings since the last pong */
 };
 

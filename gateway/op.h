@@ -65,7 +65,8 @@ struct call {
     const char *raw, *raw_type; /* instead of result: a body that is not from a field table */
     int rc;
     struct err e;
-    const char *extra; /* further header lines of the answer */
+    const char *extra;      /* further header lines of the answer (REST) */
+    const char *message_id; /* WebSocket: what the answer is to; NULL: it could not be read */
 
     void (*reply)(struct call *c); /* of the face; takes nothing, the call is freed behind it */
     struct job job;

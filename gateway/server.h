@@ -82,11 +82,16 @@ struct server_handler {
     void (*http)(void *ctx, struct http_request *request);                              /* takes */
     void (*http_refused)(void *ctx, struct http_request *request, const struct err *e); /* takes */
 
-    /* WebSockets by subprotocol. open: may refuse with -1 before the upgrade (403). Each one that
-     * was opened is closed exactly once, at the latest by server_free. */
-    int (*ws_open)(void *ctx, uint64_t conn, const char *protocol, const struct http_request *r);
+    /* WebSockets by subprotocol. open: may refuse before the upgrade, which http_refused then gets.
+     * Each one that was opened is closed exactly once, at the latest by server_free. */
+    int (*ws_open)(void *ctx, uint64_t conn, const char *protocol, const struct http_request *r,
+                   struct err *e);
     void (*ws_message)(void *ctx, uint64_t conn, const char *data, size_t len); /* borrowed */
     void (*ws_closed)(void *ctx, uint64_t conn);
+
+    /* WebSockets of bots are pinged so often, to the second; one that answers none of two pings is
+     * closed with 4408 when the third is due. 0: never (doors ping by themselves). */
+    unsigned ws_ping_ms;
 };
 
 struct server;
@@ -118,8 +123,8 @@ size_t server_open_requests(const struct server *s); /* requests not answered ye
 /* Answers the one pending request of conn; no-op when it is gone. Takes reply->body. */
 void server_reply(struct server *s, uint64_t conn, struct http_reply *reply);
 
-/* Sends a text message. -1: the connection is gone, or its queue would pass its cap (then it is
- * closed with 1013). */
+/* Sends a text message. -1: the connection is gone, or messages wait already and this one would
+ * pass the cap of the queue (then it is closed with 1013). */
 int server_ws_send(struct server *s, uint64_t conn, const char *data, size_t len);
 void server_ws_close(struct server *s, uint64_t conn, int code, const char *reason);
 

@@ -16,6 +16,7 @@
 #include "leasehold/store.h"
 #include "server.h"
 
+struct bot_ws;
 struct sessions;
 
 struct services {
@@ -29,6 +30,7 @@ struct services {
     struct server *server;              /* loop */
     struct auth *auth;                  /* loop */
     struct broker *broker;              /* loop */
+    struct bot_ws *bots;                /* loop */
     struct sandbox_host host;           /* RUNTIME lane */
     struct sessions *sessions;          /* see sessions.h */
     struct server_timer *broker_timer, *cleanup_timer;

@@ -10,6 +10,7 @@
  *   /stat    {open, refused, closed}
  *   WebSocket: echoes; "close CODE" closes; "flood N" sends N messages of 64 KiB; path /refuse: 403
  *   SIGHUP   stops accepting, drains, ends
+ *   ECHO_PING_MS in the environment: how often WebSockets of bots are pinged
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -207,13 +208,17 @@ static void on_refused(void *ctx, struct http_request *r, const struct err *e)
     http_request_free(r);
 }
 
-static int on_ws_open(void *ctx, uint64_t conn, const char *protocol, const struct http_request *r)
+static int on_ws_open(void *ctx, uint64_t conn, const char *protocol, const struct http_request *r,
+                      struct err *e)
 {
     const struct app *app = ctx;
     if (strcmp(r->path, "/refuse") == 0) {
-        return -1;
+        return err_set(e, ERR_FORBIDDEN, "refused as asked");
     }
-    return server_ws_send(app->server, conn, protocol, strlen(protocol));
+    if (server_ws_send(app->server, conn, protocol, strlen(protocol)) != 0) {
+        return err_set(e, ERR_INTERNAL, "gone at once");
+    }
+    return 0;
 }
 
 static void on_ws_message(void *ctx, uint64_t conn, const char *data, size_t len)
@@ -264,12 +269,14 @@ static void on_hup(void *ctx)
 
 static int serve(struct app *app, const struct config *cfg, struct log *log, struct err *e)
 {
+    const char *ping = getenv("ECHO_PING_MS");
     const struct server_handler handler = {.ctx = app,
                                            .http = on_http,
                                            .http_refused = on_refused,
                                            .ws_open = on_ws_open,
                                            .ws_message = on_ws_message,
-                                           .ws_closed = on_ws_closed};
+                                           .ws_closed = on_ws_closed,
+                                           .ws_ping_ms = ping == NULL ? 0 : (unsigned)atoi(ping)};
     const struct server_signals signals = {.ctx = app, .on_term = on_term, .on_hup = on_hup};
     if (server_new(cfg, log, &handler, &app->server, e) != 0) {
         return -1;

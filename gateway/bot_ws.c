@@ -1,0 +1,386 @@
+#include "bot_ws.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <uthash.h>
+
+#include "bot_message.h"
+#include "leasehold/door_proto.h"
+#include "leasehold/json.h"
+#include "pipeline.h"
+#include "problem.h"
+
+#define TICK_MS    1000
+#define ANSWER_CAP (8u * 1024 * 1024)
+
+enum {
+    CLOSE_GOING_AWAY = 1001,
+    CLOSE_NOT_UTF8 = 1007,
+    CLOSE_NO_MEMORY = 1013,
+};
+
+struct bot {
+    UT_hash_handle hh;
+    uint64_t conn;
+    char peer[sizeof(((struct http_request *)0)->peer)];
+    bool authenticated;
+    struct id key_id;
+    int64_t auth_until_us;
+    size_t calls; /* in flight */
+};
+
+struct bot_ws {
+    struct services *s;
+    struct bot *bots;
+    struct server_timer *timer; /* armed while there are bots */
+};
+
+static void tick(void *ctx);
+
+struct bot_ws *bot_ws_new(struct services *s)
+{
+    struct bot_ws *b = calloc(1, sizeof *b);
+
+    if (!b)
+        return NULL;
+    b->s = s;
+    b->timer = server_timer_new(s->server, tick, b);
+    if (!b->timer) {
+        free(b);
+        return NULL;
+    }
+    return b;
+}
+
+void bot_ws_free(struct bot_ws *b)
+{
+    struct bot *bot, *next;
+
+    if (!b)
+        return;
+    HASH_ITER (hh, b->bots, bot, next) {
+        HASH_DEL(b->bots, bot);
+        free(bot);
+    }
+    server_timer_free(b->timer);
+    free(b);
+}
+
+static struct bot *find(const struct bot_ws *b, uint64_t conn)
+{
+    struct bot *bot;
+
+    HASH_FIND(hh, b->bots, &conn, sizeof conn, bot);
+    return bot;
+}
+
+static void close_unauthenticated(struct bot_ws *b, const struct bot *bot, const char *why)
+{
+    server_ws_close(b->s->server, bot->conn, CLOSE_UNAUTHENTICATED, why);
+}
+
+/* --- answers --------------------------------------------------------------------------------- */
+
+static void answer_begin(struct buf *out, const struct call *c, bool ok)
+{
+    buf_add_str(out, "{\"id\":");
+    if (c->message_id)
+        json_add_string(out, c->message_id, strlen(c->message_id));
+    else
+        buf_add_str(out, "null");
+    buf_add_str(out, ok ? ",\"ok\":true,\"result\":" : ",\"ok\":false,\"error\":");
+}
+
+static void answer_error(struct buf *out, const struct call *c, const struct err *e)
+{
+    answer_begin(out, c, false);
+    problem_write(e, c->request_id, c->op && c->op->plain_detail, out);
+}
+
+static void answer_write(struct buf *out, const struct call *c)
+{
+    if (c->rc) {
+        answer_error(out, c, &c->e);
+    } else {
+        answer_begin(out, c, true);
+        if (c->op->out)
+            json_encode(c->op->out, c->result, out);
+        else
+            buf_add_str(out, "null");
+    }
+    buf_add_char(out, '}');
+}
+
+static void send_answer(const struct call *c)
+{
+    struct buf out;
+
+    buf_init(&out, ANSWER_CAP);
+    answer_write(&out, c);
+    if (!buf_ok(&out)) {
+        struct err e;
+
+        err_set(&e, ERR_INTERNAL, "the answer is too long");
+        buf_reset(&out);
+        answer_error(&out, c, &e);
+        buf_add_char(&out, '}');
+    }
+    (void)server_ws_send(c->s->server, c->conn, out.data, out.len); /* a failure closes */
+    if (out.data)
+        explicit_bzero(out.data, out.len); /* it may hold a token */
+    buf_done(&out);
+}
+
+static void bot_reply(struct call *c)
+{
+    struct bot_ws *b = c->s->bots;
+    struct bot *bot = find(b, c->conn);
+
+    if (!bot) /* it has gone: nobody is there for the answer */
+        return;
+    bot->calls--;
+    send_answer(c);
+    if (c->s->draining && !bot->calls)
+        server_ws_close(c->s->server, bot->conn, CLOSE_GOING_AWAY, "the gateway is stopping");
+}
+
+/* --- authentication -------------------------------------------------------------------------- */
+
+struct auth_args {
+    char *token;
+};
+static const struct field auth_in[] = {
+    FIELD_STR(struct auth_args, token, .flags = FIELD_REQUIRED, .max = API_KEY_TEXT),
+    {0},
+};
+
+struct auth_result {
+    struct id key_id;
+    int role;
+};
+static const struct field auth_out[] = {
+    FIELD_ID(struct auth_result, key_id),
+    FIELD_ENUM(struct auth_result, role, .names = role_names),
+    {0},
+};
+
+/* No row of the table: it is about the connection, and REST has no such thing. */
+static const struct op auth_op = {.name = "auth", .in = auth_in, .out = auth_out, .status = 200};
+
+static int authenticate(struct bot_ws *b, struct bot *bot, struct call *c, const char *credential,
+                        struct err *e)
+{
+    if (auth_check(b->s->auth, credential, clock_wall_ms(b->s->clock), c->arena, &c->caller, e))
+        return -1;
+    bot->authenticated = true;
+    bot->key_id = c->caller.key_id;
+    return 0;
+}
+
+static int auth_message(struct bot_ws *b, struct bot *bot, struct call *c,
+                        const struct bot_message *m, struct err *e)
+{
+    struct auth_args args = {0};
+    struct auth_result *result = call_alloc(c, sizeof *result);
+    int rc;
+
+    if (!result)
+        return err_set(e, ERR_INTERNAL, "no memory for the answer");
+    if (json_decode_args(m->args, strlen(m->args), auth_in, &args, c->arena, e))
+        return -1;
+    rc = authenticate(b, bot, c, args.token, e);
+    explicit_bzero(args.token, strlen(args.token));
+    explicit_bzero(m->args, strlen(m->args));
+    if (!rc)
+        *result = (struct auth_result){c->caller.key_id, (int)c->caller.role};
+    c->result = result;
+    return rc;
+}
+
+/* The first message of a connection that has not proved its key: anything but that ends it. */
+static void first_message(struct bot_ws *b, struct bot *bot, struct call *c,
+                          const struct bot_message *m)
+{
+    struct err e;
+
+    c->op = &auth_op;
+    if (!m->op || strcmp(m->op, "auth") || auth_message(b, bot, c, m, &e)) {
+        call_free(c);
+        bot->calls--;
+        close_unauthenticated(b, bot, "the first message must prove a key");
+        return;
+    }
+    call_finish(c);
+}
+
+static int open_authenticated(struct bot_ws *b, struct bot *bot, const struct http_request *r,
+                              struct err *e)
+{
+    const char *credential = request_credential(r);
+    struct call *c;
+    int rc;
+
+    if (!*credential)
+        return 0; /* the first message will bring it */
+    c = call_begin(b->s, bot->conn, bot->peer, "", bot_reply);
+    if (!c)
+        return err_set(e, ERR_BUSY, "no memory for the connection");
+    rc = authenticate(b, bot, c, credential, e);
+    call_free(c);
+    return rc;
+}
+
+int bot_ws_open(struct bot_ws *b, uint64_t conn, const struct http_request *r, struct err *e)
+{
+    struct bot *bot;
+
+    if (b->s->draining)
+        return err_set(e, ERR_BUSY, "the gateway is stopping");
+    bot = calloc(1, sizeof *bot);
+    if (!bot)
+        return err_set(e, ERR_BUSY, "no memory for the connection");
+    bot->conn = conn;
+    memcpy(bot->peer, r->peer, sizeof bot->peer);
+    bot->auth_until_us = clock_boot_us(b->s->clock) + (int64_t)BOT_WS_AUTH_MS * 1000;
+    if (open_authenticated(b, bot, r, e)) {
+        free(bot);
+        return -1;
+    }
+    if (!b->bots)
+        server_timer_arm(b->timer, TICK_MS);
+    HASH_ADD(hh, b->bots, conn, sizeof bot->conn, bot);
+    return 0;
+}
+
+bool bot_ws_closed(struct bot_ws *b, uint64_t conn)
+{
+    struct bot *bot = find(b, conn);
+
+    if (!bot)
+        return false;
+    HASH_DEL(b->bots, bot); /* its calls end by themselves, their answers are dropped */
+    free(bot);
+    return true;
+}
+
+static void check(struct bot_ws *b, const struct bot *bot)
+{
+    if (!bot->authenticated && clock_boot_us(b->s->clock) > bot->auth_until_us)
+        close_unauthenticated(b, bot, "no key in time");
+    else if (bot->authenticated &&
+             !auth_usable(b->s->auth, &bot->key_id, clock_wall_ms(b->s->clock)))
+        close_unauthenticated(b, bot, "the key does not hold any more");
+}
+
+static void tick(void *ctx)
+{
+    struct bot_ws *b = ctx;
+    struct bot *bot, *next;
+
+    HASH_ITER (hh, b->bots, bot, next)
+        check(b, bot);
+    if (b->bots)
+        server_timer_arm(b->timer, TICK_MS);
+}
+
+void bot_ws_key_changed(struct bot_ws *b, const struct id *key_id)
+{
+    struct bot *bot, *next;
+
+    HASH_ITER (hh, b->bots, bot, next)
+        if (bot->authenticated && id_equal(&bot->key_id, key_id))
+            check(b, bot);
+}
+
+/* --- calls ----------------------------------------------------------------------------------- */
+
+static int decode_args(struct call *c, const struct bot_message *m, struct err *e)
+{
+    static const struct field none[] = {{0}};
+    const struct field *in = c->op->in ? c->op->in : none;
+
+    return call_args_new(c, e) ||
+                   json_decode_args(m->args, strlen(m->args), in, c->args, c->arena, e)
+               ? -1
+               : 0;
+}
+
+static int route(struct call *c, const struct bot *bot, const struct bot_message *m, struct err *e)
+{
+    if (!strcmp(m->op, "auth"))
+        return err_set(e, ERR_CONFLICT, "the connection is authenticated");
+    if (!strcmp(m->op, "subscribe"))
+        return err_set(e, ERR_UNSUPPORTED_OP, "events are not offered yet");
+    if (bot_op_find(ops_table, m->op, &c->op, e))
+        return -1;
+    if (bot->calls > BOT_WS_CALLS_MAX)
+        return err_set(e, ERR_BUSY, "a connection may have %d calls in flight", BOT_WS_CALLS_MAX);
+    return call_admit(c, e) || decode_args(c, m, e) ? -1 : 0;
+}
+
+static void message(struct bot_ws *b, struct bot *bot, struct call *c, const char *data, size_t len)
+{
+    struct services *s = b->s;
+    struct bot_message m = {0};
+    struct err bad, e;
+    int rc = bot_message_decode(data, len, c->arena, &m, &bad);
+
+    c->message_id = m.id;
+    if (!bot->authenticated) {
+        first_message(b, bot, c, &m);
+        return;
+    }
+    /* Never from what was true at the last message: the key may have been revoked since. */
+    if (auth_caller(s->auth, &bot->key_id, clock_wall_ms(s->clock), c->arena, &c->caller, &e)) {
+        bot->calls--;
+        call_free(c);
+        close_unauthenticated(b, bot, "the key does not hold any more");
+    } else if (rc) {
+        call_fail(c, &bad);
+    } else if (route(c, bot, &m, &e)) {
+        call_fail(c, &e);
+    } else {
+        call_start(c);
+    }
+}
+
+bool bot_ws_message(struct bot_ws *b, uint64_t conn, const char *data, size_t len)
+{
+    struct bot *bot = find(b, conn);
+    struct call *c;
+
+    if (!bot)
+        return false;
+    if (!utf8_valid(data, len)) {
+        server_ws_close(b->s->server, conn, CLOSE_NOT_UTF8, "not UTF-8");
+        return true;
+    }
+    c = call_begin(b->s, conn, bot->peer, "", bot_reply);
+    if (!c) {
+        server_ws_close(b->s->server, conn, CLOSE_NO_MEMORY, "no memory");
+        return true;
+    }
+    bot->calls++;
+    message(b, bot, c, data, len);
+    return true;
+}
+
+/* --- the end --------------------------------------------------------------------------------- */
+
+size_t bot_ws_open_calls(const struct bot_ws *b)
+{
+    size_t n = 0;
+
+    for (const struct bot *bot = b->bots; bot; bot = bot->hh.next)
+        n += bot->calls;
+    return n;
+}
+
+void bot_ws_drain(struct bot_ws *b)
+{
+    struct bot *bot, *next;
+
+    HASH_ITER (hh, b->bots, bot, next)
+        if (!bot->calls)
+            server_ws_close(b->s->server, bot->conn, CLOSE_GOING_AWAY, "the gateway is stopping");
+}
