@@ -1,5 +1,4 @@
-#include "stmt.h"
-#include "tx.h"
+#include "list.h"
 
 #define KEY_COLUMNS                                                                                \
     "key_id, name, role, secret_hash, limited, default_user, created_at, expires_at,"              \
@@ -45,17 +44,73 @@ static int key_user_insert(struct store_tx *tx, const struct id *key_id, size_t 
     return stmt_run(&st, e);
 }
 
-int store_api_key_insert(struct store_tx *tx, const struct api_key *k, struct err *e)
+static int users_insert(struct store_tx *tx, const struct api_key *k, struct err *e)
 {
     const struct id *users = k->allowed_users.items;
-    if (key_insert(tx, k, e) != 0) {
-        return -1;
-    }
     for (size_t i = 0; i < k->allowed_users.n; i++) {
         if (key_user_insert(tx, &k->key_id, i, &users[i], e) != 0) {
             return -1;
         }
     }
+    return 0;
+}
+
+int store_api_key_insert(struct store_tx *tx, const struct api_key *k, struct err *e)
+{
+    return key_insert(tx, k, e) != 0 || users_insert(tx, k, e) != 0 ? -1 : 0;
+}
+
+static int key_update(struct store_tx *tx, const struct api_key *k, struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "API key",
+                  "UPDATE api_keys SET (name, role, limited, default_user, expires_at,"
+                  " last_used_at, revoked_at) = (?, ?, ?, ?, ?, ?, ?) WHERE key_id = ?",
+                  e) != 0) {
+        return -1;
+    }
+    bind_text(&st, k->name);
+    bind_text(&st, role_names[k->role]);
+    bind_int(&st, k->limited);
+    bind_id_or_null(&st, &k->default_user);
+    bind_int(&st, k->expires_at);
+    bind_int(&st, k->last_used_at);
+    bind_int(&st, k->revoked_at);
+    bind_id(&st, &k->key_id);
+    return stmt_run_one(&st, ERR_NOT_FOUND, e);
+}
+
+int store_api_key_update(struct store_tx *tx, const struct api_key *k, struct err *e)
+{
+    struct stmt st;
+    if (key_update(tx, k, e) != 0 ||
+        stmt_open(&st, tx->conn, "API key", "DELETE FROM api_key_users WHERE key_id = ?", e) != 0) {
+        return -1;
+    }
+    bind_id(&st, &k->key_id);
+    return stmt_run(&st, e) != 0 || users_insert(tx, k, e) != 0 ? -1 : 0;
+}
+
+int store_api_key_may(struct store_tx *tx, const struct id *key_id, const struct id *user_id,
+                      bool *ret, struct err *e)
+{
+    struct stmt st;
+    int64_t n;
+    if (stmt_open(&st, tx->conn, "API key",
+                  "SELECT COUNT(*) FROM api_keys WHERE key_id = ? AND revoked_at = 0"
+                  " AND role IN ('bot', 'admin') AND (expires_at = 0 OR expires_at > ?)"
+                  " AND (limited = 0 OR EXISTS (SELECT 1 FROM api_key_users"
+                  " WHERE api_key_users.key_id = api_keys.key_id AND user_id = ?))",
+                  e) != 0) {
+        return -1;
+    }
+    bind_id(&st, key_id);
+    bind_int(&st, tx->now_ms);
+    bind_id(&st, user_id);
+    if (stmt_end_with_int(&st, ERR_INTERNAL, &n, e) != 0) {
+        return -1;
+    }
+    *ret = n == 1;
     return 0;
 }
 
@@ -164,4 +219,31 @@ int store_api_key_each(struct store_tx *tx, struct arena *arena,
             return -1;
         }
     }
+}
+
+struct key_walk {
+    int (*each)(void *ctx, const struct api_key *k, struct err *e);
+    void *ctx;
+};
+
+static int walk_key(struct stmt *st, void *arg, struct err *e)
+{
+    const struct key_walk *w = arg;
+    struct api_key k;
+    read_key(st, &k);
+    return w->each(w->ctx, &k, e);
+}
+
+int store_api_key_list(struct store_tx *tx, const struct store_list *l,
+                       int (*each)(void *ctx, const struct api_key *k, struct err *e), void *ctx,
+                       struct err *e)
+{
+    struct key_walk w = {.each = each, .ctx = ctx};
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "API key",
+                  SELECT_KEY "WHERE 1 = 1 " LIST_PAGE("created_at", "key_id"), e) != 0) {
+        return -1;
+    }
+    list_bind_page(&st, l);
+    return list_walk(&st, walk_key, &w, e);
 }

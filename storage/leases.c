@@ -1,5 +1,4 @@
-#include "stmt.h"
-#include "tx.h"
+#include "list.h"
 
 /* In the order of bind_lease and read_lease. */
 #define LEASE_COLUMNS                                                                              \
@@ -165,6 +164,101 @@ int store_lease_each_open(struct store_tx *tx, const struct id *session_id,
             return -1;
         }
     }
+}
+
+static int next_open_of_key(struct store_tx *tx, const struct lease *after, struct lease *ret,
+                            struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "lease",
+                  SELECT_LEASE "WHERE api_key_id = ? AND lease_id > ? AND state <> 'closed'"
+                               " ORDER BY lease_id LIMIT 1",
+                  e) != 0) {
+        return -1;
+    }
+    bind_id(&st, &after->api_key_id);
+    bind_id(&st, &after->lease_id);
+    return end_with_lease(&st, ret, e);
+}
+
+int store_lease_each_of_key(struct store_tx *tx, const struct id *key_id,
+                            int (*each)(void *ctx, const struct lease *l, struct err *e), void *ctx,
+                            struct err *e)
+{
+    struct lease l = {.api_key_id = *key_id};
+    struct err last;
+    for (;;) {
+        struct lease after = l;
+        if (next_open_of_key(tx, &after, &l, &last) != 0) {
+            return stmt_walk_end(&last, e);
+        }
+        if (each(ctx, &l, e) != 0) {
+            return -1;
+        }
+    }
+}
+
+/* --- list ------------------------------------------------------------------------------------- */
+
+struct lease_walk {
+    int (*each)(void *ctx, const struct lease *l, struct err *e);
+    void *ctx;
+};
+
+static int walk_lease(struct stmt *st, void *arg, struct err *e)
+{
+    const struct lease_walk *w = arg;
+    struct lease l;
+    read_lease(st, &l);
+    return w->each(w->ctx, &l, e);
+}
+
+/* `narrowest` names the index the rows are found by. */
+#define LIST_LEASES(narrowest)                                                                     \
+    SELECT_LEASE "WHERE " narrowest LIST_OPTIONAL("chat_id") LIST_OPTIONAL(                        \
+        "user_id") "(? = '' OR state IN (?, ?)) AND " LIST_SEEN LIST_PAGE("issued_at", "lease_id")
+
+static const char *list_sql(const struct store_filter *f, const struct id **ret_by)
+{
+    if (!id_is_zero(&f->session_id)) {
+        *ret_by = &f->session_id;
+        return LIST_LEASES("session_id = ? AND ");
+    }
+    if (!id_is_zero(&f->chat_id)) {
+        *ret_by = &f->chat_id;
+        return LIST_LEASES("chat_id = ? AND ");
+    }
+    if (!id_is_zero(&f->user_id)) {
+        *ret_by = &f->user_id;
+        return LIST_LEASES("user_id = ? AND ");
+    }
+    *ret_by = NULL;
+    return LIST_LEASES("");
+}
+
+int store_lease_list(struct store_tx *tx, const struct store_list *l, const struct store_filter *f,
+                     int (*each)(void *ctx, const struct lease *lease, struct err *e), void *ctx,
+                     struct err *e)
+{
+    struct lease_walk w = {.each = each, .ctx = ctx};
+    const struct id *by;
+    const char *sql = list_sql(f, &by);
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "lease", sql, e) != 0) {
+        return -1;
+    }
+    if (by != NULL) {
+        bind_id(&st, by);
+    }
+    list_bind_optional_id(&st, &f->chat_id);
+    list_bind_optional_id(&st, &f->user_id);
+    const char *one = f->names != NULL ? f->names[0] : NULL;
+    bind_text(&st, one);
+    bind_text(&st, one);
+    bind_text(&st, one != NULL && f->names[1] != NULL ? f->names[1] : one);
+    list_bind_seen(&st, l);
+    list_bind_page(&st, l);
+    return list_walk(&st, walk_lease, &w, e);
 }
 
 int store_log_append(struct store_tx *tx, const struct id *session_id, int64_t seq, const char *op,

@@ -126,9 +126,39 @@ static const char keys_and_audit[] =
     " prev TEXT NOT NULL,"
     " hash TEXT NOT NULL);";
 
+/* Lists go by (created_at, id), for all and for what they are asked for most. */
+static const char lists_and_idempotency[] =
+    "CREATE INDEX chats_listed ON chats (created_at, chat_id);"
+    "CREATE INDEX sandboxes_listed ON sandboxes (created_at, session_id);"
+    "CREATE INDEX sandboxes_of_chat ON sandboxes (chat_id, created_at, session_id);"
+    "CREATE INDEX sandboxes_of_user ON sandboxes (user_id, created_at, session_id);"
+    "CREATE INDEX leases_listed ON leases (issued_at, lease_id);"
+    "CREATE INDEX leases_of_session ON leases (session_id, issued_at, lease_id);"
+    "CREATE INDEX leases_of_chat ON leases (chat_id, issued_at, lease_id);"
+    "CREATE INDEX leases_of_user ON leases (user_id, issued_at, lease_id);"
+    "CREATE INDEX leases_of_key ON leases (api_key_id, lease_id) WHERE state <> 'closed';"
+    "CREATE INDEX api_keys_listed ON api_keys (created_at, key_id);"
+
+    "CREATE TABLE idempotency ("
+    " key_id TEXT NOT NULL REFERENCES api_keys (key_id),"
+    " idempotency_key TEXT NOT NULL,"
+    " fingerprint TEXT NOT NULL,"
+    " created_at BIGINT NOT NULL,"
+    " status BIGINT NOT NULL,"
+    " code TEXT NOT NULL,"
+    " pointer TEXT NOT NULL,"
+    " body TEXT NOT NULL,"
+    " lease_id TEXT,"
+    " iat BIGINT NOT NULL,"
+    " expires_at BIGINT NOT NULL,"
+    " rq BIGINT NOT NULL,"
+    " PRIMARY KEY (key_id, idempotency_key));"
+    "CREATE INDEX idempotency_by_age ON idempotency (created_at);";
+
 const struct migration migrations[] = {
     {1, "people_and_chats", people_and_chats},
     {2, "sandboxes_and_leases", sandboxes_and_leases},
     {3, "keys_and_audit", keys_and_audit},
+    {4, "lists_and_idempotency", lists_and_idempotency},
     {0},
 };

@@ -1,5 +1,4 @@
-#include "stmt.h"
-#include "tx.h"
+#include "list.h"
 
 /* In the order of bind_fixed and bind_mutable; read back by read_sandbox. */
 #define FIXED_COLUMNS "session_id, chat_id, user_id, workspace_id, created_at"
@@ -182,4 +181,53 @@ int store_sandbox_each_active(struct store_tx *tx,
             return -1;
         }
     }
+}
+
+/* --- list ------------------------------------------------------------------------------------- */
+
+struct sandbox_walk {
+    int (*each)(void *ctx, const struct sandbox *s, struct err *e);
+    void *ctx;
+};
+
+static int walk_sandbox(struct stmt *st, void *arg, struct err *e)
+{
+    const struct sandbox_walk *w = arg;
+    struct sandbox s;
+    read_sandbox(st, &s);
+    return w->each(w->ctx, &s, e);
+}
+
+/* `narrowest` names the index the rows are found by. */
+#define LIST_SANDBOXES(narrowest)                                                                  \
+    SELECT_SANDBOX "WHERE " narrowest LIST_OPTIONAL("user_id") LIST_OPTIONAL("status")             \
+        LIST_SEEN LIST_PAGE("created_at", "session_id")
+
+int store_sandbox_list(struct store_tx *tx, const struct store_list *l,
+                       const struct store_filter *f,
+                       int (*each)(void *ctx, const struct sandbox *s, struct err *e), void *ctx,
+                       struct err *e)
+{
+    struct sandbox_walk w = {.each = each, .ctx = ctx};
+    const struct id *by = NULL;
+    const char *sql = LIST_SANDBOXES("");
+    if (!id_is_zero(&f->chat_id)) {
+        by = &f->chat_id;
+        sql = LIST_SANDBOXES("chat_id = ? AND ");
+    } else if (!id_is_zero(&f->user_id)) {
+        by = &f->user_id;
+        sql = LIST_SANDBOXES("user_id = ? AND ");
+    }
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "sandbox", sql, e) != 0) {
+        return -1;
+    }
+    if (by != NULL) {
+        bind_id(&st, by);
+    }
+    list_bind_optional_id(&st, &f->user_id);
+    list_bind_optional(&st, f->names != NULL ? f->names[0] : NULL);
+    list_bind_seen(&st, l);
+    list_bind_page(&st, l);
+    return list_walk(&st, walk_sandbox, &w, e);
 }

@@ -98,6 +98,12 @@ int store_chat_get(struct store_tx *tx, const struct id *chat_id, struct arena *
 /* generation + 1, durable; answers the new one. */
 int store_chat_bump_generation(struct store_tx *tx, const struct id *chat_id, int64_t *ret,
                                struct err *e) MUST_CHECK;
+int store_workspace_get(struct store_tx *tx, const struct id *user_id, struct workspace *ret,
+                        struct err *e) MUST_CHECK;
+int store_chat_count(struct store_tx *tx, const struct id *user_id, int64_t *ret,
+                     struct err *e) MUST_CHECK;
+/* The chat with its sandboxes, their logs and leases; none of them may be active or open. */
+int store_chat_delete(struct store_tx *tx, const struct id *chat_id, struct err *e) MUST_CHECK;
 
 /* --- sandboxes ------------------------------------------------------------------------------ */
 
@@ -128,6 +134,11 @@ int store_lease_each_open(struct store_tx *tx, const struct id *session_id,
                           int (*each)(void *ctx, const struct lease *l, struct err *e), void *ctx,
                           struct err *e) MUST_CHECK;
 
+/* The same of one API key, which issued them. */
+int store_lease_each_of_key(struct store_tx *tx, const struct id *key_id,
+                            int (*each)(void *ctx, const struct lease *l, struct err *e), void *ctx,
+                            struct err *e) MUST_CHECK;
+
 /* One entry of a session's log (docs/leases.md): op "grant" | "extend" | "revoke" | "revoke_all"; a
  * zero lease_id is none. */
 int store_log_append(struct store_tx *tx, const struct id *session_id, int64_t seq, const char *op,
@@ -141,11 +152,87 @@ int store_api_key_get(struct store_tx *tx, const struct id *key_id, struct arena
 int store_api_key_each(struct store_tx *tx, struct arena *arena,
                        int (*each)(void *ctx, const struct api_key *k, struct err *e), void *ctx,
                        struct err *e) MUST_CHECK;
+/* Writes every column that may change, and the users. */
+int store_api_key_update(struct store_tx *tx, const struct api_key *k, struct err *e) MUST_CHECK;
+/* May the key act for this user now? By the rows, not by what a request was admitted with. */
+int store_api_key_may(struct store_tx *tx, const struct id *key_id, const struct id *user_id,
+                      bool *ret, struct err *e) MUST_CHECK;
 
 /* Appends to the hash chain: hash = SHA-256(prev ‖ canonical row); docs/audit.md. */
 int store_audit(struct store_tx *tx, const struct audit_entry *a, struct err *e) MUST_CHECK;
 /* Walks the chain. *ret_first_broken = 0 when it is whole, else the number of the row. */
 int store_audit_verify(struct store_tx *tx, int64_t *ret_checked, int64_t *ret_first_broken,
                        struct err *e) MUST_CHECK;
+
+/* --- lists ----------------------------------------------------------------------------------
+ * Rows behind a place, in the order of (created_at, id): a row that comes or goes moves no other
+ * over the place. Zero members of a filter are not asked for. A limited caller sees the rows of its
+ * users alone. `each` must not use the store; what it borrows ends with it. */
+
+struct store_place {
+    int64_t created_at;
+    struct id id;
+};
+
+struct store_list {
+    struct store_place after;
+    int64_t limit;
+    const struct caller *caller;
+};
+
+struct store_filter {
+    struct id user_id, chat_id, session_id;
+    const char *const *names; /* statuses or states, one of them; NULL-terminated, NULL: all */
+};
+
+/* `chat->metadata` is borrowed. */
+int store_chat_list(struct store_tx *tx, const struct store_list *l, const struct store_filter *f,
+                    int (*each)(void *ctx, const struct chat *c, struct err *e), void *ctx,
+                    struct err *e) MUST_CHECK;
+int store_sandbox_list(struct store_tx *tx, const struct store_list *l,
+                       const struct store_filter *f,
+                       int (*each)(void *ctx, const struct sandbox *s, struct err *e), void *ctx,
+                       struct err *e) MUST_CHECK;
+/* Ordered by issued_at; the states are those of the store (`struct lease`). Two names at most. */
+int store_lease_list(struct store_tx *tx, const struct store_list *l, const struct store_filter *f,
+                     int (*each)(void *ctx, const struct lease *lease, struct err *e), void *ctx,
+                     struct err *e) MUST_CHECK;
+/* Without the users: store_api_key_get has them. */
+int store_api_key_list(struct store_tx *tx, const struct store_list *l,
+                       int (*each)(void *ctx, const struct api_key *k, struct err *e), void *ctx,
+                       struct err *e) MUST_CHECK;
+
+/* --- idempotency ----------------------------------------------------------------------------
+ * What a request with an Idempotency-Key was answered. Never a secret: the token of a lease is
+ * minted again from lease_id, iat, expires_at and rq. */
+
+#define IDEMPOTENCY_KEY_MAX 128
+
+struct idempotency {
+    struct id key_id;                  /* whose key it is */
+    char key[IDEMPOTENCY_KEY_MAX + 1]; /* as sent */
+    uint8_t fingerprint[32];           /* of operation and arguments */
+    int64_t created_at;
+    int64_t status;   /* HTTP */
+    char code[40];    /* of an error; "" of a success */
+    char pointer[96]; /* of an error */
+    char *body;       /* the answer, or the error's message; arena */
+    struct id lease_id;
+    int64_t iat, expires_at, rq;
+};
+
+/* Replaces an older one with the same key. */
+int store_idempotency_put(struct store_tx *tx, const struct idempotency *r,
+                          struct err *e) MUST_CHECK;
+/* One made after `since`. ERR_NOT_FOUND. */
+int store_idempotency_get(struct store_tx *tx, const struct id *key_id, const char *key,
+                          int64_t since, struct arena *arena, struct idempotency *ret,
+                          struct err *e) MUST_CHECK;
+/* Removes at most `limit` of those made at or before `until`. */
+int store_idempotency_expire(struct store_tx *tx, int64_t until, int64_t limit,
+                             struct err *e) MUST_CHECK;
+/* Removes all of an API key: what was answered may be more than it may see now. */
+int store_idempotency_forget(struct store_tx *tx, const struct id *key_id,
+                             struct err *e) MUST_CHECK;
 
 #endif
