@@ -5,6 +5,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 bin=${LEASEHOLD_BIN:-$root/build/release/bin}
+unset LEASEHOLD_BIN # the daemon takes every LEASEHOLD_ variable for a key of its configuration
 dir=$(mktemp -d /tmp/leasehold-demo.XXXXXX)
 gateway=
 clients=()

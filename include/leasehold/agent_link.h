@@ -11,7 +11,17 @@
  * Transport `stdio`: after HELLO, LINE frames both ways, one line of text each without its line
  * feed. A line of the agent longer than LINK_LINE_MAX arrives as several LINE frames of that
  * length. Backpressure is the socket's: who cannot take more stops reading.
- * Transports with a connection per client get their own frames beside LINE later (OPEN, DATA …).
+ *
+ * Transports `tcp:PORT`, `unix:PATH` and `ws:PORT/path` have one connection of the agent per client.
+ * HELLO comes once the agent accepts connections. For each client the door sends DIAL with a number
+ * of its choice on the first link; leaseinit connects to the agent and makes one more connection to
+ * AGENT_SOCKET, whose first frame is CONN with that number (or answers DIAL_FAILED on the first
+ * link). Each such connection has its own backpressure: who cannot take more stops reading.
+ *   tcp, unix   after CONN raw bytes both ways, no frames; end of file ends that client with 1000
+ *   ws          after CONN the frames TEXT, BINARY (a piece of a message: flags, then at most
+ *               LINK_PIECE_MAX bytes) and CLOSE (the WebSocket's close code, 2 bytes, big endian,
+ *               then the reason), both ways; a message is at most LINK_MESSAGE_MAX bytes. Fragments
+ *               are kept: a piece is what came in one piece.
  */
 #ifndef LEASEHOLD_AGENT_LINK_H
 #define LEASEHOLD_AGENT_LINK_H
@@ -22,10 +32,21 @@
 #define LINK_LINE_MAX (1024u * 1024u)
 #define LINK_VERSION  1
 
+#define LINK_PIECE_MAX   (64u * 1024u)
+#define LINK_MESSAGE_MAX (16u * 1024u * 1024u)
+#define LINK_FLAG_FIN    1u /* the last piece of its message */
+#define LINK_FLAG_FIRST  2u /* the first one */
+
 enum link_frame {
     LINK_HELLO = 1, /* init → door: payload = version (1 byte), transport name ("stdio") */
     LINK_LINE = 2,  /* both ways */
     LINK_EXIT = 3,  /* init → door: payload = exit code (1 byte), signal or 0 (1 byte); last */
+    LINK_DIAL = 4,  /* door → init: payload = number (4 bytes, big endian) */
+    LINK_DIAL_FAILED = 5, /* init → door: payload = number */
+    LINK_CONN = 6,        /* init → door, first on a further connection: payload = number */
+    LINK_TEXT = 7,        /* both ways on a `ws` connection: flags (1 byte), then the piece */
+    LINK_BINARY = 8,
+    LINK_CLOSE = 9,
 };
 
 static inline void link_header_put(uint8_t out[static LINK_HEADER], uint8_t type, uint32_t len)
