@@ -27,6 +27,7 @@ struct broker *broker_new(const struct broker_hooks *hooks, const struct clock *
 /* Frees the node; it is in no state any more. */
 static void lease_drop(struct broker *b, struct lease_node *n)
 {
+    broker_uncount(b, n);
     heap_remove(&b->due, &n->due);
     DL_DELETE(n->session->leases, n);
     HASH_DEL(b->leases, n);
@@ -55,6 +56,7 @@ void broker_free(struct broker *b)
 
     if (!b)
         return;
+    broker_waits_end(b);
     HASH_ITER (hh, b->sessions, s, next)
         session_drop(b, s);
     HASH_ITER (hh, b->doors, d, next_door) {
@@ -143,6 +145,7 @@ int broker_load_lease(struct broker *b, const struct lease *l, struct err *e)
     }
     HASH_ADD(hh, b->leases, l.lease_id, sizeof n->l.lease_id, n);
     DL_APPEND(s->leases, n);
+    broker_count_lease(b, n);
     return 0;
 }
 
@@ -165,13 +168,22 @@ static void apply_grant(struct broker *b, struct session *s, const struct change
                                    .use = c->lease.use});
 }
 
+/* The row of a change knows nothing of live connections. */
+static void lease_take(struct lease_node *n, const struct lease *l)
+{
+    int64_t connections = n->l.connections;
+
+    n->l = *l;
+    n->l.connections = connections;
+}
+
 static void apply_extend(struct broker *b, struct session *s, const struct change *c)
 {
     struct lease_node *n = broker_lease_find(b, &c->lease.lease_id);
 
     if (!n)
         return;
-    n->l = c->lease;
+    lease_take(n, &c->lease);
     (void)heap_put(&b->due, &n->due, n->l.expires_at); /* in the heap already: cannot fail */
     broker_push(b, s,
                 &(struct door_msg){.t = DOOR_OP,
@@ -186,6 +198,13 @@ static void mark_ending(struct broker *b, struct lease_node *n, int64_t seq, int
     n->ending_seq = seq;
     n->ending_us = committed_us;
     (void)heap_put(&b->due, &n->due, dead_at_ms(b, &n->l));
+    broker_count_lease(b, n);
+}
+
+static void tell_ending(struct broker *b, int code, size_t n)
+{
+    if (n && b->hooks.ending)
+        b->hooks.ending(b->hooks.ctx, code, n);
 }
 
 static void remember_cut(struct session *s, int64_t seq, int64_t committed_us)
@@ -213,7 +232,8 @@ static void apply_revoke(struct broker *b, struct session *s, const struct chang
     remember_cut(s, c->seq, committed_us);
     if (!n)
         return;
-    n->l = c->lease;
+    tell_ending(b, c->code, !n->ending_seq);
+    lease_take(n, &c->lease);
     mark_ending(b, n, c->seq, committed_us);
 }
 
@@ -221,6 +241,7 @@ static void apply_revoke_all(struct broker *b, struct session *s, const struct c
                              int64_t committed_us)
 {
     struct lease_node *n;
+    size_t ended = 0;
 
     broker_push(
         b, s,
@@ -231,7 +252,9 @@ static void apply_revoke_all(struct broker *b, struct session *s, const struct c
             continue;
         n->l.state = LEASE_REVOKING;
         mark_ending(b, n, c->seq, committed_us);
+        ended++;
     }
+    tell_ending(b, c->code, ended);
 }
 
 static void apply_ended(struct broker *b, struct session *s)
@@ -340,6 +363,7 @@ void broker_tick(struct broker *b)
     broker_waits_tick(b, now_us);
     if (now_us >= b->next_ping_us) {
         broker_doors_tick(b, now_us);
+        broker_count_tick(b);
         b->next_ping_us = now_us + PING_EVERY_US;
     }
     broker_rearm(b);
@@ -365,23 +389,13 @@ void broker_rearm(struct broker *b)
 
 /* --- questions ------------------------------------------------------------------------------- */
 
-static enum lease_state state_of(const struct broker *b, const struct lease_node *n)
-{
-    if (!n->ending_seq)
-        return n->session->acked >= n->l.grant_seq ? LEASE_ACTIVE : LEASE_PENDING;
-    if (n->session->acked < n->ending_seq &&
-        clock_boot_us(b->clock) - n->ending_us > UNCONFIRMED_AFTER_US)
-        return LEASE_UNCONFIRMED;
-    return n->l.state;
-}
-
 void broker_lease_view(const struct broker *b, struct lease *l)
 {
     const struct lease_node *n = broker_lease_find(b, &l->lease_id);
 
     if (!n || l->state == LEASE_CLOSED)
         return;
-    l->state = state_of(b, n);
+    l->state = broker_lease_state(b, n);
     l->connections = n->l.connections;
 }
 
@@ -400,18 +414,4 @@ bool broker_session_chat(const struct broker *b, const struct id *session_id, st
         return false;
     *ret = s->chat_id;
     return true;
-}
-
-void broker_counts(const struct broker *b, struct broker_counts *ret)
-{
-    struct session *s, *next;
-    struct lease_node *n;
-
-    *ret = (struct broker_counts){.sessions = HASH_COUNT(b->sessions),
-                                  .leases = HASH_COUNT(b->leases)};
-    HASH_ITER (hh, b->sessions, s, next) {
-        ret->doors_live += s->door != NULL;
-        DL_FOREACH (s->leases, n)
-            ret->connections += (size_t)n->l.connections;
-    }
 }

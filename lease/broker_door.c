@@ -40,7 +40,7 @@ static void session_unlink(struct broker *b, struct session *s)
 
     s->door = NULL;
     DL_FOREACH (s->leases, n)
-        n->l.connections = 0;
+        broker_count_connections(b, n, 0);
     b->hooks.session(b->hooks.ctx, &s->session_id, false, s->agent);
     b->hooks.event(b->hooks.ctx,
                    &(struct broker_event){.kind = BROKER_DOOR_LOST, .session_id = s->session_id});
@@ -51,6 +51,7 @@ static void door_forget(struct broker *b, struct door *d)
     struct session *s = d->session;
 
     HASH_DEL(b->doors, d);
+    b->doors_unknown -= !d->said_hello;
     if (s && s->door == d)
         session_unlink(b, s);
     free(d);
@@ -66,12 +67,13 @@ static void door_refuse(struct broker *b, struct door *d, int code, const char *
 
 void broker_door_open(struct broker *b, uint64_t conn)
 {
-    struct door *d = calloc(1, sizeof *d);
+    struct door *d = b->doors_unknown < DOORS_UNKNOWN_MAX ? calloc(1, sizeof *d) : NULL;
 
-    if (!d) {
-        b->hooks.close(b->hooks.ctx, conn, 1013, "no memory");
+    if (!d) { /* a door comes again in a while */
+        b->hooks.close(b->hooks.ctx, conn, 1013, "too many");
         return;
     }
+    b->doors_unknown++;
     d->conn = conn;
     d->opened_us = d->heard_us = clock_boot_us(b->clock);
     HASH_ADD(hh, b->doors, conn, sizeof d->conn, d);
@@ -150,16 +152,18 @@ static bool secret_matches(const struct session *s, const char *secret)
     return CRYPTO_memcmp(hash, s->secret_hash, sizeof hash) == 0;
 }
 
-static void counts_set(struct session *s, const struct list *conns)
+static void counts_set(struct broker *b, struct session *s, const struct list *conns)
 {
     const struct door_conn *c = conns->items;
     struct lease_node *n;
 
     DL_FOREACH (s->leases, n) {
-        n->l.connections = 0;
+        int64_t connections = 0;
+
         for (size_t i = 0; i < conns->n; i++)
             if (id_equal(&c[i].jti, &n->l.lease_id))
-                n->l.connections = c[i].n;
+                connections = c[i].n;
+        broker_count_connections(b, n, connections);
     }
 }
 
@@ -172,6 +176,7 @@ static void agent_set(struct broker *b, struct session *s, enum door_agent agent
 static void on_hello(struct broker *b, struct door *d, const struct door_msg *m)
 {
     struct session *s = broker_session_find(b, &m->sid);
+    bool again;
 
     if (!s || m->ep < s->ep) { /* unknown, or an older generation: it has nothing to guard */
         door_send(b, d, &(struct door_msg){.t = DOOR_RETIRE});
@@ -190,13 +195,18 @@ static void on_hello(struct broker *b, struct door *d, const struct door_msg *m)
         door_refuse(b, old, 1001, "replaced");
     }
     d->session = s;
+    d->said_hello = true;
+    b->doors_unknown--;
+    again = !id_is_zero(&s->boot_id);
     s->door = d;
     s->boot_id = m->boot_id;
     s->acked = m->applied < s->seq ? m->applied : s->seq;
-    counts_set(s, &m->conns);
+    counts_set(b, s, &m->conns);
+    broker_count_session(b, s);
     snapshot_send(b, s);
-    b->hooks.event(b->hooks.ctx,
-                   &(struct broker_event){.kind = BROKER_DOOR_LIVE, .session_id = s->session_id});
+    b->hooks.event(b->hooks.ctx, &(struct broker_event){.kind = BROKER_DOOR_LIVE,
+                                                        .session_id = s->session_id,
+                                                        .again = again});
     agent_set(b, s, (enum door_agent)m->agent);
 }
 
@@ -210,6 +220,7 @@ static void on_ack(struct broker *b, struct session *s, const struct door_msg *m
     if (m->seq > s->seq || m->seq < s->acked)
         return; /* never acknowledge what was not said */
     s->acked = m->seq;
+    broker_count_session(b, s);
     DL_FOREACH_SAFE (s->cuts, c, next) {
         if (c->seq > m->seq)
             break;
@@ -231,23 +242,45 @@ static void on_ack(struct broker *b, struct session *s, const struct door_msg *m
     broker_close_confirmed(b, s);
 }
 
+static bool rate_take(struct rate *r, int64_t now_us, int64_t per_second, int64_t burst)
+{
+    int64_t cost_us = 1000000 / per_second;
+
+    if (r->paid_us < now_us)
+        r->paid_us = now_us;
+    if (r->paid_us + cost_us - now_us > burst * cost_us)
+        return false;
+    r->paid_us += cost_us;
+    return true;
+}
+
+static void on_deny(struct broker *b, struct session *s, const struct door_msg *m)
+{
+    bool allowed = rate_take(&s->denials, clock_boot_us(b->clock), DENY_PER_S, DENY_BURST);
+
+    b->hooks.event(b->hooks.ctx, &(struct broker_event){.kind = BROKER_DENY,
+                                                        .session_id = s->session_id,
+                                                        .lease_id = m->jti,
+                                                        .verdict = m->verdict,
+                                                        .over_rate = !allowed});
+}
+
 static void on_connection(struct broker *b, struct session *s, const struct door_msg *m)
 {
     struct lease_node *n = broker_lease_find(b, &m->jti);
     bool admitted = m->t == DOOR_ADMIT;
+    bool allowed = rate_take(&s->traffic, clock_boot_us(b->clock), TRAFFIC_PER_S, TRAFFIC_BURST);
 
-    if (n && n->session == s) {
-        n->l.connections += admitted ? 1 : -1;
-        if (n->l.connections < 0)
-            n->l.connections = 0;
-    }
+    if (n && n->session == s)
+        broker_count_connections(b, n, n->l.connections + (admitted ? 1 : -1));
     b->hooks.event(b->hooks.ctx,
                    &(struct broker_event){.kind = admitted ? BROKER_ADMIT : BROKER_CUT,
                                           .session_id = s->session_id,
                                           .lease_id = m->jti,
                                           .code = m->code,
                                           .bytes_in = m->bytes_in,
-                                          .bytes_out = m->bytes_out});
+                                          .bytes_out = m->bytes_out,
+                                          .over_rate = !allowed});
 }
 
 static void on_activity(struct broker *b, struct session *s, const struct door_msg *m)
@@ -255,7 +288,7 @@ static void on_activity(struct broker *b, struct session *s, const struct door_m
     int64_t last = m->last_in > m->last_out ? m->last_in : m->last_out;
     int64_t now = clock_wall_ms(b->clock);
 
-    counts_set(s, &m->conns);
+    counts_set(b, s, &m->conns);
     if (last)
         b->hooks.activity(b->hooks.ctx, &s->session_id, last < now ? last : now);
 }
@@ -279,10 +312,7 @@ static void on_message(struct broker *b, struct door *d, const struct door_msg *
         on_connection(b, s, m);
         break;
     case DOOR_DENY:
-        b->hooks.event(b->hooks.ctx, &(struct broker_event){.kind = BROKER_DENY,
-                                                            .session_id = s->session_id,
-                                                            .lease_id = m->jti,
-                                                            .verdict = m->verdict});
+        on_deny(b, s, m);
         break;
     case DOOR_PING:
         break;

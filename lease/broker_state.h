@@ -1,5 +1,5 @@
 /* The broker's state, shared by its files: broker.c (life, changes, time), broker_door.c (doors),
- * broker_wait.c (who waits for a confirmation). */
+ * broker_wait.c (who waits for a confirmation), broker_count.c (how many there are of what). */
 #ifndef LEASE_BROKER_STATE_H
 #define LEASE_BROKER_STATE_H
 
@@ -19,6 +19,16 @@
 #define DOOR_HELLO_US        2000000
 #define PING_EVERY_US        1000000
 
+/* Control connections that have not said hello; each has DOOR_HELLO_US for it. */
+#define DOORS_UNKNOWN_MAX 1024
+
+/* What one session's door may put into the audit trail. A stranger at the door can cause denials,
+ * who holds a lease can come and go; neither may fill the disk, or displace the others' entries. */
+#define DENY_PER_S    1
+#define DENY_BURST    60
+#define TRAFFIC_PER_S 20
+#define TRAFFIC_BURST 400 /* a whole session cut at once is well below */
+
 struct session;
 
 struct lease_node {
@@ -28,6 +38,8 @@ struct lease_node {
     int64_t ending_seq;   /* of the log entry that ends it; 0: open */
     int64_t ending_us;    /* boot clock of that commit */
     bool close_asked;     /* `closed` was called and its change has not come back yet */
+    bool counted;         /* in the broker's counts, in the state … */
+    enum lease_state counted_as;
     struct lease_node *prev, *next; /* of the session */
     UT_hash_handle hh;
 };
@@ -42,7 +54,13 @@ struct door {
     uint64_t conn;           /* 0: none */
     struct session *session; /* NULL: not authenticated yet */
     int64_t opened_us, heard_us;
+    bool said_hello;
     UT_hash_handle hh; /* by conn */
+};
+
+/* A rate with a burst, as the time until which what was taken is paid off. */
+struct rate {
+    int64_t paid_us;
 };
 
 struct session {
@@ -56,6 +74,7 @@ struct session {
     enum door_agent agent;
     struct lease_node *leases;
     struct pending_cut *cuts;
+    struct rate denials, traffic;
     int64_t last_cut, last_latency_us; /* of the newest acknowledged revocation, for late waiters */
     UT_hash_handle hh;
 };
@@ -71,6 +90,8 @@ struct broker {
     struct door *doors;
     struct heap due;
     struct broker_wait *waits;
+    size_t doors_unknown, connections;
+    size_t state[LEASE_STATES]; /* leases in it */
     int64_t next_ping_us;
     struct buf out; /* scratch of encoded messages */
 };
@@ -86,10 +107,20 @@ void broker_push(struct broker *b, struct session *s, const struct door_msg *m);
 
 void broker_doors_tick(struct broker *b, int64_t now_us);
 
+/* Counting (broker_count.c): to be called behind each change of a lease, or of what its session's
+ * door has confirmed. */
+void broker_count_lease(struct broker *b, struct lease_node *n);
+void broker_count_session(struct broker *b, struct session *s);
+void broker_count_connections(struct broker *b, struct lease_node *n, int64_t connections);
+void broker_uncount(struct broker *b, struct lease_node *n);
+void broker_count_tick(struct broker *b);
+enum lease_state broker_lease_state(const struct broker *b, const struct lease_node *n);
+
 /* An acknowledgement of s arrived, with the connections it cut and its latency. */
 void broker_waits_acked(struct broker *b, const struct session *s, int64_t cut, int64_t latency_us);
 void broker_waits_session_gone(struct broker *b, const struct session *s);
 void broker_waits_tick(struct broker *b, int64_t now_us);
+void broker_waits_end(struct broker *b);
 
 /* Asks for the next broker_tick. */
 void broker_rearm(struct broker *b);

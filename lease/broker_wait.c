@@ -58,6 +58,13 @@ void broker_waits_session_gone(struct broker *b, const struct session *s)
             finish(b, w, true);
 }
 
+/* There will be no more confirmations. */
+void broker_waits_end(struct broker *b)
+{
+    while (b->waits)
+        finish(b, b->waits, false);
+}
+
 void broker_waits_tick(struct broker *b, int64_t now_us)
 {
     struct broker_wait *w, *next;

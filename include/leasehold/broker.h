@@ -35,6 +35,8 @@ struct broker_event {
     int64_t cut;             /* ACK: connections cut */
     int64_t bytes_in, bytes_out;
     const char *verdict; /* DENY */
+    bool again;          /* DOOR_LIVE: it was connected before */
+    bool over_rate; /* ADMIT, CUT, DENY: so many of this session that it is for counting only */
 };
 
 struct broker_hooks {
@@ -52,6 +54,8 @@ struct broker_hooks {
     /* Client traffic was seen (wall time of the last byte, milliseconds). */
     void (*activity)(void *ctx, const struct id *session_id, int64_t last_ms);
     void (*event)(void *ctx, const struct broker_event *ev);
+    /* n leases began to end with this close code; may be NULL. */
+    void (*ending)(void *ctx, int code, size_t n);
     /* Call broker_tick in this many milliseconds (replaces the earlier wish). */
     void (*wake)(void *ctx, int64_t delay_ms);
 };
@@ -95,10 +99,18 @@ bool broker_session_ready(const struct broker *b, const struct id *session_id);
 /* The chat of a live session. */
 bool broker_session_chat(const struct broker *b, const struct id *session_id, struct id *ret);
 
+#define LEASE_STATES (LEASE_CLOSED + 1)
+
 struct broker_counts {
     size_t sessions, doors_live, leases, connections;
+    size_t doors_unknown;       /* control connections that have not said who they are */
+    size_t state[LEASE_STATES]; /* leases; unconfirmed ones as of the last second */
 };
+/* Costs nothing for each lease: they are counted as they change. */
 void broker_counts(const struct broker *b, struct broker_counts *ret);
+
+/* The same by looking at every lease: for tests, which compare. */
+void broker_recount(const struct broker *b, struct broker_counts *ret);
 
 /* Waiting for one session's door to confirm all its log up to `seq` (0: everything written so
  * far), `timeout_ms` at most. `done` is called exactly once, perhaps at once, inside a broker call;

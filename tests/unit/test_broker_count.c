@@ -1,0 +1,271 @@
+/* What the broker counts is what is there; what a door reports is bounded. */
+#include "../support/broker_fixture.h"
+
+/* Counts as kept and counts by looking, of everything, after a tick (it makes the unconfirmed). */
+static struct broker_counts counted(struct fixture *f)
+{
+    struct broker_counts kept, looked;
+
+    f->boot_us += 1000000;
+    broker_tick(f->broker);
+    broker_counts(f->broker, &kept);
+    broker_recount(f->broker, &looked);
+    assert_memory_equal(&kept, &looked, sizeof kept);
+    return kept;
+}
+
+static void ack(struct fixture *f, uint64_t conn, int64_t seq)
+{
+    door_says(f, conn, &(struct door_msg){.t = DOOR_ACK, .seq = seq});
+}
+
+static void a_lease_is_counted_in_each_state_of_its_life(void **state)
+{
+    struct fixture *f = *state;
+    struct lease l;
+
+    hello(f, 9, 7, SECRET);
+    l = grant(f, 60, 1);
+    assert_int_equal(counted(f).state[LEASE_PENDING], 1);
+    ack(f, 9, 1);
+    assert_int_equal(counted(f).state[LEASE_ACTIVE], 1);
+    revoke(f, &l, 2);
+    assert_int_equal(counted(f).state[LEASE_REVOKING], 1);
+    f->boot_us += 2000000;
+    assert_int_equal(counted(f).state[LEASE_UNCONFIRMED], 1);
+    ack(f, 9, 2);
+    assert_int_equal(counted(f).state[LEASE_REVOKING], 1);
+    apply(f, &(struct change){.kind = CHANGE_LEASE_CLOSED, .lease = l});
+    struct broker_counts c = counted(f);
+    for (size_t i = 0; i < LEASE_STATES; i++)
+        assert_int_equal(c.state[i], 0);
+    assert_int_equal(c.leases, 0);
+}
+
+static void a_renewal_keeps_the_live_connections(void **state)
+{
+    struct fixture *f = *state;
+    struct lease l, view;
+
+    hello(f, 9, 7, SECRET);
+    l = grant(f, 60, 1);
+    door_says(f, 9, &(struct door_msg){.t = DOOR_ADMIT, .jti = l.lease_id});
+    l.expires_at += 60000;
+    apply(f, &(struct change){.kind = CHANGE_EXTEND, .seq = 2, .lease = l});
+    view = l;
+    broker_lease_view(f->broker, &view);
+    assert_int_equal(view.connections, 1);
+    assert_int_equal(counted(f).connections, 1);
+}
+
+static void connections_of_a_closed_lease_and_a_lost_door_are_uncounted(void **state)
+{
+    struct fixture *f = *state;
+    struct lease a, b;
+
+    hello(f, 9, 7, SECRET);
+    a = grant(f, 60, 1);
+    b = grant(f, 60, 2);
+    for (int i = 0; i < 2; i++) {
+        door_says(f, 9, &(struct door_msg){.t = DOOR_ADMIT, .jti = a.lease_id});
+        door_says(f, 9, &(struct door_msg){.t = DOOR_ADMIT, .jti = b.lease_id});
+    }
+    assert_int_equal(counted(f).connections, 4);
+    apply(f, &(struct change){.kind = CHANGE_LEASE_CLOSED, .lease = a});
+    assert_int_equal(counted(f).connections, 2);
+    broker_door_closed(f->broker, 9);
+    assert_int_equal(counted(f).connections, 0);
+    assert_int_equal(counted(f).doors_live, 0);
+}
+
+static void random_lives_never_make_the_counts_wrong(void **state)
+{
+    struct fixture *f = *state;
+    struct lease l[16] = {0};
+    int64_t seq = 0, acked = 0;
+    uint64_t conn = 0;
+
+    srand(7);
+    for (int i = 0; i < 3000; i++) {
+        struct lease *one = &l[rand() % 16];
+        bool there = !id_is_zero(&one->lease_id);
+
+        f->sent_n = 0;
+        switch (rand() % 7) {
+        case 0:
+            if (!there)
+                *one = grant(f, 100000, ++seq);
+            break;
+        case 1:
+            if (there && one->state != LEASE_REVOKING)
+                revoke(f, one, ++seq);
+            break;
+        case 2:
+            if (there)
+                apply(f, &(struct change){.kind = CHANGE_LEASE_CLOSED, .lease = *one});
+            *one = (struct lease){0};
+            break;
+        case 3:
+            if (conn)
+                ack(f, conn, acked = seq);
+            break;
+        case 4:
+            if (conn)
+                door_says(f, conn,
+                          &(struct door_msg){.t = rand() % 3 ? DOOR_ADMIT : DOOR_CLOSE,
+                                             .jti = one->lease_id,
+                                             .code = 1000});
+            break;
+        case 5:
+            if (conn && rand() % 4 == 0) {
+                broker_door_closed(f->broker, conn);
+                conn = 0;
+            }
+            break;
+        default:
+            if (!conn)
+                hello(f, conn = 100 + (uint64_t)i, 7, SECRET);
+        }
+        counted(f);
+        if (conn) /* not to be taken for silent */
+            door_says(f, conn, &(struct door_msg){.t = DOOR_PING, .now = 1});
+    }
+    assert_true(seq > 100 && acked > 100);
+}
+
+static void ending_leases_are_told_with_their_cause_and_number(void **state)
+{
+    struct fixture *f = *state;
+    struct lease l = grant(f, 60, 1);
+
+    grant(f, 60, 2);
+    grant(f, 60, 3);
+    revoke(f, &l, 4);
+    assert_int_equal(f->ending_code, 4403);
+    assert_int_equal(f->ending_n, 1);
+    apply(f, &(struct change){
+                 .kind = CHANGE_REVOKE_ALL, .seq = 5, .code = 4408, .sandbox = f->sandbox});
+    assert_int_equal(f->ending_code, 4408);
+    assert_int_equal(f->ending_n, 3);
+    apply(f, &(struct change){
+                 .kind = CHANGE_REVOKE_ALL, .seq = 6, .code = 4403, .sandbox = f->sandbox});
+    assert_int_equal(f->ending_n, 3);
+}
+
+static void a_door_that_comes_back_is_told_apart_from_a_new_one(void **state)
+{
+    struct fixture *f = *state;
+
+    hello(f, 9, 7, SECRET);
+    assert_int_equal(f->event.kind, BROKER_DOOR_LIVE);
+    assert_false(f->event.again);
+    broker_door_closed(f->broker, 9);
+    hello(f, 10, 7, SECRET);
+    assert_true(f->event.again);
+}
+
+static size_t denials(struct fixture *f, size_t n)
+{
+    size_t before = f->over_rate_n;
+
+    for (size_t i = 0; i < n; i++)
+        door_says(f, 9, &(struct door_msg){.t = DOOR_DENY, .verdict = (char *)"expired"});
+    return n - (f->over_rate_n - before);
+}
+
+static void denials_of_a_door_are_for_the_audit_trail_at_a_bounded_rate(void **state)
+{
+    struct fixture *f = *state;
+
+    hello(f, 9, 7, SECRET);
+    size_t events = f->events_n;
+    assert_int_equal(denials(f, 500), 60);
+    assert_int_equal(f->events_n - events, 500);
+    f->boot_us += 5000000;
+    assert_int_equal(denials(f, 500), 5);
+    f->boot_us += 3600 * 1000000LL;
+    assert_int_equal(denials(f, 500), 60);
+}
+
+static void a_client_that_comes_and_goes_does_not_fill_the_audit_trail(void **state)
+{
+    struct fixture *f = *state;
+    struct lease l;
+
+    hello(f, 9, 7, SECRET);
+    l = grant(f, 60, 1);
+    for (int i = 0; i < 1000; i++) {
+        door_says(f, 9, &(struct door_msg){.t = DOOR_ADMIT, .jti = l.lease_id});
+        door_says(f, 9, &(struct door_msg){.t = DOOR_CLOSE, .jti = l.lease_id, .code = 1000});
+    }
+    assert_int_equal(f->over_rate_n, 2000 - 400);
+    assert_int_equal(counted(f).connections, 0);
+    assert_int_equal(denials(f, 1), 1);
+}
+
+static void strangers_on_the_control_socket_are_bounded(void **state)
+{
+    struct fixture *f = *state;
+    struct broker_counts c;
+
+    for (uint64_t i = 0; i < 1024; i++)
+        broker_door_open(f->broker, 1000 + i);
+    assert_int_equal(f->closed_conn, 0);
+    broker_door_open(f->broker, 5000);
+    assert_int_equal(f->closed_conn, 5000);
+    assert_int_equal(f->closed_code, 1013);
+    broker_door_closed(f->broker, 1000);
+    hello(f, 9, 7, SECRET);
+    broker_counts(f->broker, &c);
+    assert_int_equal(c.doors_unknown, 1023);
+    assert_int_equal(c.doors_live, 1);
+    f->boot_us += 3000000;
+    broker_tick(f->broker);
+    broker_counts(f->broker, &c);
+    assert_int_equal(c.doors_unknown, 0);
+}
+
+struct waiting {
+    struct broker_wait wait;
+    int done;
+};
+
+static void on_done(struct broker_wait *w)
+{
+    ((struct waiting *)w)->done++;
+}
+
+static void who_still_waits_at_the_end_is_answered(void **state)
+{
+    struct fixture *f = *state;
+    struct waiting w = {
+        .wait = {.session_id = f->sandbox.session_id, .timeout_ms = 1000, .done = on_done}};
+    struct lease l = grant(f, 60, 1);
+
+    revoke(f, &l, 2);
+    broker_wait(f->broker, &w.wait);
+    assert_int_equal(w.done, 0);
+    broker_free(f->broker);
+    f->broker = NULL;
+    assert_int_equal(w.done, 1);
+    assert_false(w.wait.acked);
+}
+
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_lease_is_counted_in_each_state_of_its_life),
+        TEST(a_renewal_keeps_the_live_connections),
+        TEST(connections_of_a_closed_lease_and_a_lost_door_are_uncounted),
+        TEST(random_lives_never_make_the_counts_wrong),
+        TEST(ending_leases_are_told_with_their_cause_and_number),
+        TEST(a_door_that_comes_back_is_told_apart_from_a_new_one),
+        TEST(denials_of_a_door_are_for_the_audit_trail_at_a_bounded_rate),
+        TEST(a_client_that_comes_and_goes_does_not_fill_the_audit_trail),
+        TEST(strangers_on_the_control_socket_are_bounded),
+        TEST(who_still_waits_at_the_end_is_answered),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
