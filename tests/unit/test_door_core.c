@@ -322,10 +322,27 @@ static void what_was_true_before_the_wait_is_asked_again(void **state)
     present(f, 0, &cl);
     assert_int_equal(lease_revoke(f, f->jti), 0);
     assert_refused(&f->peers[0], CLOSE_UNAUTHENTICATED);
-    cl.rq = 12;
-    present(f, 1, &cl);
+    assert_int_equal(grant(f, entry(id_n(2))), 0);
+    cl.lease_id = id_n(2);
+    cl.rq = 13;
+    assert_int_equal(present(f, 1, &cl)->state, PEER_WAITING);
     assert_int_equal(op(f, keys), 0);
     assert_refused(&f->peers[1], CLOSE_UNAUTHENTICATED);
+}
+
+static void a_token_may_expire_while_it_waits(void **state)
+{
+    struct fixture *f = *state;
+    struct token_claims cl = claims(f);
+    struct door_msg longer = {.op = DOOR_OP_EXTEND, .jti = f->jti, .exp = GATEWAY_S + 600};
+
+    go_live(f);
+    pass_time_pinged(f, 119 * S + S / 2);
+    cl.rq = 11;
+    assert_int_equal(present(f, 0, &cl)->state, PEER_WAITING);
+    f->now += S / 2;
+    assert_int_equal(op(f, longer), 0);
+    assert_refused(&f->peers[0], CLOSE_UNAUTHENTICATED);
 }
 
 static void a_waiting_client_may_go_away(void **state)
@@ -529,6 +546,7 @@ int main(void)
         TEST(a_token_ahead_of_the_log_waits_for_it),
         TEST(it_waits_a_second_at_most),
         TEST(what_was_true_before_the_wait_is_asked_again),
+        TEST(a_token_may_expire_while_it_waits),
         TEST(a_waiting_client_may_go_away),
         TEST(a_revoked_lease_is_flagged_whole_before_any_close),
         TEST(a_cut_is_acknowledged_with_count_and_latency),

@@ -191,6 +191,20 @@ static void pings_before_the_snapshot_do_not(void **state)
     assert_int_equal(door_core_state(f->core), DOOR_SEALED);
 }
 
+static void nor_do_they_set_the_time(void **state)
+{
+    struct fixture *f = *state;
+    struct door_msg far = {.t = DOOR_PING, .now = (GATEWAY_S + 500) * 1000};
+
+    go_live(f);
+    admit(f, 0);
+    door_core_unlinked(f->core);
+    hello(f);
+    assert_int_equal(receive(f, &far), 0);
+    pass_time(f, 1);
+    assert_int_equal(f->peers[0].code, 0);
+}
+
 static void a_new_link_and_snapshot_harm_nobody(void **state)
 {
     struct fixture *f = *state;
@@ -343,6 +357,7 @@ int main(void)
         TEST(the_deadline_names_each_of_these_moments),
         TEST(pings_keep_it_live),
         TEST(pings_before_the_snapshot_do_not),
+        TEST(nor_do_they_set_the_time),
         TEST(a_new_link_and_snapshot_harm_nobody),
         TEST(a_sealed_door_lives_again_after_a_snapshot),
         TEST(an_ended_agent_closes_softly_and_for_ever),
