@@ -12,6 +12,8 @@
 
 #include "bot_ws.h"
 #include "changes.h"
+#include "openapi.h"
+#include "idempotency.h"
 #include "rest.h"
 #include "sessions.h"
 
@@ -22,6 +24,7 @@ extern char **environ;
 #define LANE_QUEUE_MAX 1000
 #define DRAIN_POLL_MS  20
 #define DRAIN_MAX_MS   30000
+#define OPENAPI_CAP    (4u * 1024 * 1024)
 
 struct app {
     const struct app_options *o;
@@ -29,6 +32,7 @@ struct app {
     struct services s;
     struct keyset *keys;
     struct server_timer *drain_timer;
+    struct buf openapi;
     int64_t drain_until_us;
     int lock_fd, log_fd;
 };
@@ -178,6 +182,7 @@ static void cleanup_due(void *ctx)
     struct services *s = ctx;
 
     sessions_cleanup(s->sessions);
+    idempotency_cleanup(s);
     server_timer_arm(s->cleanup_timer, s->cfg->sandbox.cleanup_interval_seconds * 1000);
 }
 
@@ -288,11 +293,23 @@ static int brokers_make(struct app *a, struct err *e)
     return auth_load(s->auth, s->store, e);
 }
 
+static int openapi_make(struct app *a, struct err *e)
+{
+    const struct openapi_info info = {LEASEHOLD_VERSION, a->cfg.security.token_header};
+
+    buf_init(&a->openapi, OPENAPI_CAP);
+    openapi_write(ops_table, &info, &a->openapi);
+    if (!buf_ok(&a->openapi))
+        return err_set(e, ERR_INTERNAL, "no memory for openapi.json");
+    a->s.openapi = a->openapi.data;
+    return 0;
+}
+
 static int app_make(struct app *a, struct err *e)
 {
     return log_make(a, e) || run_dir_take(a, e) || keys_load(a, e) || host_make(a, e) ||
                    server_make(a, e) || store_make(a, e) || lanes_make(a, e) ||
-                   brokers_make(a, e) || sessions_adopt(a->s.sessions, e)
+                   brokers_make(a, e) || openapi_make(a, e) || sessions_adopt(a->s.sessions, e)
                ? -1
                : 0;
 }
@@ -320,6 +337,7 @@ static void app_done(struct app *a)
     if (s->host.engine)
         s->host.engine->v->free(s->host.engine);
     keyset_free(a->keys);
+    buf_done(&a->openapi);
     if (a->lock_fd >= 0)
         close(a->lock_fd);
     log_free(s->log);

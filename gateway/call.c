@@ -1,7 +1,7 @@
 /* One running operation: to its lane and back. */
 #include <string.h>
 
-#include "leasehold/json.h"
+#include "idempotency.h"
 #include "op.h"
 #include "services.h"
 
@@ -48,6 +48,8 @@ void call_finish(struct call *c)
         c->status = err_code_http(c->e.code);
     else if (!c->status)
         c->status = c->op->status;
+    if (c->idempotent && !idempotency_settle(c))
+        return; /* comes again when the answer is recorded */
     log_call(c);
     c->reply(c);
     call_free(c);
@@ -64,8 +66,13 @@ void call_fail(struct call *c, const struct err *e)
 
 static void call_ran(struct call *c)
 {
-    if (c->rc || !c->op->after || c->op->after(c))
+    if (c->rc || idempotency_replayed(c) || !c->op->after || c->op->after(c))
         call_finish(c);
+}
+
+static int call_run(struct call *c, struct err *e)
+{
+    return c->idempotent ? idempotency_run(c, e) : c->op->run(c, e);
 }
 
 static int run_in_tx(struct store_tx *tx, void *arg, struct err *e)
@@ -74,7 +81,7 @@ static int run_in_tx(struct store_tx *tx, void *arg, struct err *e)
     int rc;
 
     c->tx = tx;
-    rc = c->op->run(c, e);
+    rc = call_run(c, e);
     c->tx = NULL;
     return rc;
 }
@@ -90,7 +97,7 @@ static void lane_run(struct job *job)
 {
     struct call *c = (struct call *)((char *)job - offsetof(struct call, job));
 
-    c->rc = c->op->run(c, &c->e);
+    c->rc = call_run(c, &c->e);
 }
 
 static void lane_done(struct job *job)
@@ -109,12 +116,13 @@ static void write_done(struct job *job)
 
 static int submit(struct call *c, struct err *e)
 {
+    enum op_lane lane = idempotency_lane(c);
     struct services *s = c->s;
     struct id key;
 
     c->job.done = lane_done;
-    c->job.run = c->op->lane == ON_READ ? read_run : lane_run;
-    switch (c->op->lane) {
+    c->job.run = lane == ON_READ ? read_run : lane_run;
+    switch (lane) {
     case ON_READ:
         return lane_submit(s->read, &c->job, e);
     case ON_FILE:
@@ -128,7 +136,7 @@ static int submit(struct call *c, struct err *e)
     case ON_LOOP:
         break;
     }
-    c->rc = c->op->run(c, &c->e);
+    c->rc = call_run(c, &c->e);
     call_ran(c);
     return 0;
 }
@@ -140,7 +148,50 @@ void call_start(struct call *c)
     if (c->op->out_size && !(c->result = call_alloc(c, c->op->out_size))) {
         err_set(&e, ERR_INTERNAL, "no memory for the answer");
         call_fail(c, &e);
-    } else if (submit(c, &e)) {
+    } else if ((c->idempotent && idempotency_claim(c, &e)) || submit(c, &e)) {
         call_fail(c, &e);
     }
+}
+
+void call_again(struct call *c)
+{
+    struct err e;
+
+    if (submit(c, &e))
+        call_fail(c, &e);
+}
+
+/* --- an answer before the end ---------------------------------------------------------------- */
+
+static void answered(struct call *c)
+{
+    (void)c;
+}
+
+static void early_done(struct job *job)
+{
+    call_finish((struct call *)((char *)job - offsetof(struct call, job)));
+}
+
+/* What the new call borrows of c lives until c comes out of the inbox, behind it. */
+void call_answer_early(struct call *c)
+{
+    struct call *early = call_new(c->s);
+    struct arena *arena;
+
+    if (!early)
+        return;
+    arena = early->arena;
+    *early = *c;
+    early->arena = arena;
+    early->result = call_alloc(early, c->op->out_size);
+    if (!early->result) {
+        call_free(early);
+        return;
+    }
+    memcpy(early->result, c->result, c->op->out_size);
+    early->job = (struct job){.done = early_done};
+    c->idempotent = NULL;
+    c->reply = answered;
+    inbox_post(server_inbox(c->s->server), &early->job);
 }

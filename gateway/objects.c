@@ -89,7 +89,7 @@ static const struct field endpoint_fields[] = {
 
 const struct field grant_fields[] = {
     FIELD_OBJECT(struct grant, lease, lease_fields),
-    FIELD_STR(struct grant, token, .max = TOKEN_MAX),
+    FIELD_STR(struct grant, token, .flags = FIELD_NULL_ZERO, .max = TOKEN_MAX),
     FIELD_OBJECT(struct grant, endpoint, endpoint_fields),
     FIELD_TIME(struct grant, renew_after),
     {0},
@@ -120,6 +120,7 @@ int grant_fill(struct call *c, const struct lease *l, const struct sandbox *s, s
     if (!rc) {
         ret->lease = *l;
         ret->renew_after = lease_renew_after(l, now_ms);
+        ret->iat = now_ms / 1000;
         ret->token = arena_strndup(c->arena, token.data, token.len);
         ret->endpoint.protocol = (char *)"leasehold.door.v1";
         sandbox_host_url(c->s->cfg, s, ret->endpoint.url, sizeof ret->endpoint.url);

@@ -29,6 +29,7 @@ struct grant {
         char *protocol, *ca_pem, *cert_sha256;
     } endpoint;
     int64_t renew_after;
+    int64_t iat; /* of the token, seconds; not answered */
 };
 extern const struct field grant_fields[];
 

@@ -28,15 +28,24 @@ enum op_lane {
     ON_RUNTIME, /* may block on engine and processes; one at a time per key() */
 };
 
+/* What no record of an answer may keep. */
+struct op_secret {
+    char **text;               /* a token or key in the result; NULL: none */
+    const struct lease *lease; /* whose token it is: it can be minted again */
+    int64_t iat;               /* of that token, seconds */
+};
+
 struct op {
     const char *name;
     enum http_method method;
     const char *path; /* "/api/v1/leases/{lease_id}" */
     enum role role;   /* the least one; ROLE_NONE: no key needed */
     enum op_lane lane;
-    int status; /* of a success, unless run sets another */
+    int status; /* of a success, unless run sets another … */
+    int also;   /* … which is this one; 0: it does not */
     const struct field *in, *out;
     size_t in_size, out_size;
+    const char *media; /* of an answer that is not from `out`: call->raw */
     bool rest_alias;   /* another REST way to an op that has its row: no WebSocket name */
     bool plain_detail; /* problem detail = code (older clients of /create read it) */
     void (*key)(struct call *c, struct id *ret); /* ON_RUNTIME: what it is serialised by */
@@ -44,6 +53,8 @@ struct op {
     /* On the loop after a successful run: what needs the broker. true: the answer is complete;
      * false: call_finish comes later. */
     bool (*after)(struct call *c);
+    bool after_answers; /* the result is complete behind `after` only */
+    void (*secret)(struct call *c, struct op_secret *ret); /* NULL: the answer has none */
     const char *doc;
 };
 
@@ -62,7 +73,7 @@ struct call {
     void *args, *result;
     struct store_tx *tx; /* during run, ON_READ and ON_WRITE */
     int status;
-    const char *raw, *raw_type; /* instead of result: a body that is not from a field table */
+    const char *raw; /* instead of result: a body that is not from a field table */
     int rc;
     struct err e;
     const char *extra;      /* further header lines of the answer (REST) */
@@ -71,7 +82,8 @@ struct call {
     void (*reply)(struct call *c); /* of the face; takes nothing, the call is freed behind it */
     struct job job;
     struct store_job store_job;
-    void *state; /* of an op whose `after` waits */
+    void *state;                   /* of an op whose `after` waits */
+    struct idempotent *idempotent; /* idempotency.h; NULL: no Idempotency-Key */
 };
 
 /* A fresh call in an arena of its own; NULL without memory. Loop thread. */
@@ -83,6 +95,13 @@ void call_start(struct call *c);
 
 /* Replies by c->rc, c->e, c->result and frees the call. Loop thread. */
 void call_finish(struct call *c);
+
+/* From `after`: has the operation run again on its lane. */
+void call_again(struct call *c);
+
+/* From a lane, while run goes on: answers with c->result and c->status as they stand. What run
+ * brings is logged, but no answer any more. Without memory the answer comes at the end of run. */
+void call_answer_early(struct call *c);
 
 /* call_finish with an error. */
 void call_fail(struct call *c, const struct err *e);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "idempotency.h"
 #include "leasehold/json.h"
 #include "pipeline.h"
 #include "problem.h"
@@ -33,7 +34,7 @@ static void body_write(const struct call *c, struct http_reply *reply)
         reply->content_type = PROBLEM_TYPE;
         problem_write(&c->e, c->request_id, c->op && c->op->plain_detail, &reply->body);
     } else if (c->raw) {
-        reply->content_type = c->raw_type;
+        reply->content_type = c->op->media;
         buf_add_str(&reply->body, c->raw);
     } else if (c->op->out) {
         reply->content_type = "application/json";
@@ -156,8 +157,6 @@ static bool takes_body(const struct op *op)
 static int decode(struct call *c, const struct http_request *r, const struct route *route,
                   struct err *e)
 {
-    if (r->idempotency_key[0])
-        return err_field(e, "", "Idempotency-Key is not supported yet");
     if (r->body_len && !takes_body(c->op))
         return err_field(e, "", "%s takes no body", http_method_name(c->op->method));
     if (check_content_type(r, e))
@@ -182,7 +181,9 @@ static int begin(struct call *c, const struct http_request *r, struct route *rou
         return -1;
     }
     c->op = route->op;
-    return authenticate(c, r, e) || call_admit(c, e) || decode(c, r, route, e) ? -1 : 0;
+    if (authenticate(c, r, e) || call_admit(c, e) || idempotency_take(c, r, e))
+        return -1;
+    return decode(c, r, route, e) ? idempotency_refuse(c, e) : idempotency_bind(c, e);
 }
 
 static struct call *call_of(struct services *s, const struct http_request *r)

@@ -26,6 +26,7 @@ struct services {
     struct store *store;                /* any thread, see store.h */
     const struct keyset *keys;          /* any thread, constant */
     struct lease_policy policy;         /* any thread, constant */
+    const char *openapi;                /* any thread, constant */
     struct lane *read, *file, *runtime; /* any thread */
     struct server *server;              /* loop */
     struct auth *auth;                  /* loop */
@@ -33,6 +34,7 @@ struct services {
     struct bot_ws *bots;                /* loop */
     struct sandbox_host host;           /* RUNTIME lane */
     struct sessions *sessions;          /* see sessions.h */
+    struct idempotent *idempotent;      /* loop: requests with an Idempotency-Key that run */
     struct server_timer *broker_timer, *cleanup_timer;
     bool draining; /* loop: SIGTERM came */
 };

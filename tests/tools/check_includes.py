@@ -60,6 +60,7 @@ LIBRARIES = {
         "lease/*",
         "storage/*",
         "gateway/auth*.c",
+        "gateway/idempotency.c",
         "gateway/session_open.c",
         "gateway/tls*.c",
         "gateway/cli/door_client.c",
