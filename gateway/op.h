@@ -73,7 +73,8 @@ struct call {
     void *args, *result;
     struct store_tx *tx; /* during run, ON_READ and ON_WRITE */
     int status;
-    const char *raw; /* instead of result: a body that is not from a field table */
+    const char *raw;      /* instead of result: a body that is not from a field table … */
+    const char *raw_type; /* … of this type; NULL: op->media */
     int rc;
     struct err e;
     const char *extra;      /* further header lines of the answer (REST) */

@@ -10,11 +10,23 @@
 struct health {
     char *status, *name, *version, *env;
 };
-extern const struct field health_out[];
+struct healthz {
+    char *status;
+};
+struct ready_check {
+    char *name, *detail;
+    bool ok;
+};
+struct readyz {
+    char *status;
+    struct list checks;
+};
+extern const struct field health_out[], healthz_out[], readyz_out[];
 int op_health(struct call *c, struct err *e);
 int op_healthz(struct call *c, struct err *e);
 int op_readyz(struct call *c, struct err *e);
 int op_jwks(struct call *c, struct err *e);
+int op_openapi(struct call *c, struct err *e);
 
 /* --- ops_key.c ------------------------------------------------------------------------------- */
 

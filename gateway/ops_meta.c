@@ -1,14 +1,31 @@
 /* Health, readiness, and the keys that verify tokens. */
 #include <string.h>
 
-#include "leasehold/json.h"
 #include "ops.h"
 
 const struct field health_out[] = {
-    FIELD_STR(struct health, status),
-    FIELD_STR(struct health, name),
-    FIELD_STR(struct health, version),
-    FIELD_STR(struct health, env),
+    FIELD_STR(struct health, status, .doc = "ok"),
+    FIELD_STR(struct health, name, .doc = "app.name of the configuration"),
+    FIELD_STR(struct health, version, .doc = "of leasehold"),
+    FIELD_STR(struct health, env, .doc = "app.env of the configuration"),
+    {0},
+};
+
+const struct field healthz_out[] = {
+    FIELD_STR(struct healthz, status, .doc = "ok"),
+    {0},
+};
+
+static const struct field check_out[] = {
+    FIELD_STR(struct ready_check, name, .doc = "what was looked at"),
+    FIELD_BOOL(struct ready_check, ok, .doc = "whether it serves"),
+    FIELD_STR(struct ready_check, detail, .doc = "what is wrong, or what it is"),
+    {0},
+};
+
+const struct field readyz_out[] = {
+    FIELD_STR(struct readyz, status, .doc = "ready or not_ready"),
+    FIELD_OBJLIST(struct readyz, checks, check_out, struct ready_check, .doc = "each one made"),
     {0},
 };
 
@@ -27,8 +44,7 @@ int op_health(struct call *c, struct err *e)
 int op_healthz(struct call *c, struct err *e)
 {
     (void)e;
-    c->raw = "{\"status\":\"ok\"}";
-    c->raw_type = "application/json";
+    ((struct healthz *)c->result)->status = (char *)"ok";
     return 0;
 }
 
@@ -41,30 +57,23 @@ static int nothing(struct store_tx *tx, void *arg, struct err *e)
     return 0;
 }
 
-static void check_write(struct buf *out, const char *name, bool ok, const char *detail)
-{
-    buf_printf(out, "{\"name\":\"%s\",\"ok\":%s,\"detail\":", name, ok ? "true" : "false");
-    json_add_string(out, detail, strlen(detail));
-    buf_add_char(out, '}');
-}
-
 int op_readyz(struct call *c, struct err *e)
 {
+    struct readyz *r = c->result;
+    struct ready_check *checks = call_alloc(c, 2 * sizeof *checks);
     struct err why = {0};
     bool ok = !store_write(c->s->store, nothing, NULL, &why);
-    struct buf b;
+    char *detail = arena_strndup(c->arena, why.msg, strlen(why.msg));
 
-    buf_init(&b, 4096);
-    buf_printf(&b, "{\"status\":\"%s\",\"checks\":[", ok ? "ready" : "not_ready");
-    check_write(&b, "store", ok, ok ? "" : why.msg);
-    buf_add_char(&b, ',');
-    check_write(&b, "engine", true, c->s->host.engine->v->name);
-    buf_add_str(&b, "]}");
-    c->raw = buf_ok(&b) ? arena_strndup(c->arena, b.data, b.len) : NULL;
-    c->raw_type = "application/json";
+    if (!checks || !detail)
+        return err_set(e, ERR_INTERNAL, "no memory for the checks");
+    checks[0] = (struct ready_check){.name = (char *)"store", .ok = ok, .detail = detail};
+    checks[1] = (struct ready_check){
+        .name = (char *)"engine", .ok = true, .detail = (char *)c->s->host.engine->v->name};
+    r->status = (char *)(ok ? "ready" : "not_ready");
+    r->checks = (struct list){checks, 2};
     c->status = ok ? 200 : 503;
-    buf_done(&b);
-    return c->raw ? 0 : err_set(e, ERR_INTERNAL, "no memory for the checks");
+    return 0;
 }
 
 int op_jwks(struct call *c, struct err *e)
@@ -74,7 +83,13 @@ int op_jwks(struct call *c, struct err *e)
     buf_init(&b, 65536);
     keyset_jwks(c->s->keys, &b);
     c->raw = buf_ok(&b) ? arena_strndup(c->arena, b.data, b.len) : NULL;
-    c->raw_type = "application/jwk-set+json";
     buf_done(&b);
     return c->raw ? 0 : err_set(e, ERR_INTERNAL, "no memory for the keys");
+}
+
+int op_openapi(struct call *c, struct err *e)
+{
+    (void)e;
+    c->raw = c->s->openapi;
+    return 0;
 }

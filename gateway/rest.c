@@ -34,7 +34,7 @@ static void body_write(const struct call *c, struct http_reply *reply)
         reply->content_type = PROBLEM_TYPE;
         problem_write(&c->e, c->request_id, c->op && c->op->plain_detail, &reply->body);
     } else if (c->raw) {
-        reply->content_type = c->op->media;
+        reply->content_type = c->raw_type ? c->raw_type : c->op->media;
         buf_add_str(&reply->body, c->raw);
     } else if (c->op->out) {
         reply->content_type = "application/json";
