@@ -11,6 +11,8 @@
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 
+#include "leasehold/clock.h"
+
 #define THREAD_NAME 16
 
 struct queue {
@@ -28,6 +30,7 @@ struct lane {
     struct inbox *in;
     size_t queue_max;
     char name[THREAD_NAME];
+    struct lane_meters meters;
     pthread_mutex_t lock;
     pthread_cond_t ready;  /* the queue has grown, or the lane closes */
     struct queue queue;    /* guarded by lock: what a thread may take now */
@@ -128,6 +131,7 @@ static int key_admit(struct lane *l, struct job *job, struct err *e)
 static int admit(struct lane *l, struct job *job, struct err *e)
 {
     if (l->waiting >= l->queue_max) {
+        metric_add(l->meters.rejected, l->meters.lane, 0, 1);
         return err_set(e, ERR_BUSY, "lane %s is full", l->name);
     }
     if (id_is_zero(&job->key)) {
@@ -163,6 +167,8 @@ static void *serve(void *arg)
     struct lane *l = arg;
     for (struct job *job = take(l); job != NULL; job = take(l)) {
         struct id key = job->key;
+        metric_observe(l->meters.wait, l->meters.lane, 0,
+                       clock_boot_us(&clock_system) - job->queued_us);
         job->run(job);
         atomic_fetch_sub(&l->depth, 1);
         /* Posted before the key is released, so that results of one key come in its order. From
@@ -247,6 +253,7 @@ void lane_free(struct lane *l)
 static int submit(struct lane *l, struct job *job, const struct id *key, struct err *e)
 {
     job->key = *key;
+    job->queued_us = clock_boot_us(&clock_system);
     pthread_mutex_lock(&l->lock);
     int rc = admit(l, job, e);
     pthread_mutex_unlock(&l->lock);
@@ -261,6 +268,18 @@ int lane_submit(struct lane *l, struct job *job, struct err *e)
 int lane_submit_keyed(struct lane *l, const struct id *key, struct job *job, struct err *e)
 {
     return submit(l, job, key, e);
+}
+
+void lane_meter(struct lane *l, const struct lane_meters *m)
+{
+    pthread_mutex_lock(&l->lock);
+    l->meters = *m;
+    pthread_mutex_unlock(&l->lock);
+}
+
+unsigned lane_threads(const struct lane *l)
+{
+    return l->n_threads;
 }
 
 size_t lane_depth(const struct lane *l)

@@ -17,6 +17,7 @@
 #define READERS_DEFAULT   2
 #define QUEUE_MAX_DEFAULT 10000
 #define GROUP_MAX_DEFAULT 256
+#define WAIT_MS_DEFAULT   30000
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
@@ -140,6 +141,7 @@ int store_open(const struct store_options *options, struct store **ret, struct e
     o.readers = o.readers != 0 ? o.readers : READERS_DEFAULT;
     o.queue_max = o.queue_max != 0 ? o.queue_max : QUEUE_MAX_DEFAULT;
     o.group_max = o.group_max != 0 ? o.group_max : GROUP_MAX_DEFAULT;
+    o.wait_ms = o.wait_ms != 0 ? o.wait_ms : WAIT_MS_DEFAULT;
 
     struct store *s = calloc(1, sizeof(*s));
     if (s == NULL) {

@@ -5,6 +5,7 @@
 #include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "leasehold/clock.h"
 #include "monotonic.h"
@@ -144,11 +145,31 @@ static void answer(struct writer *w, struct store_job *group)
     }
 }
 
+/* Before its answer, so that who has been answered finds it counted. */
+static void record_group(struct writer *w, const struct store_job *group, bool durable,
+                         int64_t start_us)
+{
+    const struct store_meters *m = &w->options.meters;
+    int64_t n = 0;
+    for (const struct store_job *j = group; j != NULL; j = next_of(j)) {
+        metric_observe(m->lane.wait, m->lane.lane, 0, start_us - j->job.queued_us);
+        n++;
+    }
+    metric_add(durable ? m->commits : m->errors, 0, 0, 1);
+    metric_observe(m->group, 0, 0, n);
+    metric_observe(m->duration, 0, 0, clock_boot_us(&clock_system) - start_us);
+    metric_set(m->wal_pages, 0, 0, w->checkpoint.wal_pages);
+    atomic_fetch_sub(&w->depth, (size_t)n);
+}
+
 static void run_group(struct writer *w, struct store_job *group)
 {
     struct err e;
     struct audit_head audit_before = w->audit;
-    if (run_writes(w, group, &e) != 0) {
+    int64_t start_us = clock_boot_us(&clock_system);
+    bool durable = run_writes(w, group, &e) == 0;
+    record_group(w, group, durable, start_us);
+    if (!durable) {
         fail_group(w, group, &e);
         w->audit = audit_before;
         w->changes.n = 0;
@@ -164,10 +185,14 @@ static void run_group(struct writer *w, struct store_job *group)
 
 static int enqueue(struct writer *w, struct store_job *j, struct err *e)
 {
+    j->job.queued_us = clock_boot_us(&clock_system);
     pthread_mutex_lock(&w->lock);
     bool full = w->closing || w->waiting >= w->options.queue_max;
-    if (!full) {
+    if (full) {
+        metric_add(w->options.meters.lane.rejected, w->options.meters.lane.lane, 0, 1);
+    } else {
         j->rc = 0;
+        atomic_fetch_add(&w->depth, 1);
         j->job.next = NULL;
         *w->tail = &j->job;
         w->tail = &j->job.next;
@@ -176,6 +201,27 @@ static int enqueue(struct writer *w, struct store_job *j, struct err *e)
     }
     pthread_mutex_unlock(&w->lock);
     return full ? err_set(e, ERR_BUSY, "too many writes wait") : 0;
+}
+
+/* Takes a waiting write back. False: the writer has it already. */
+static bool withdraw(struct writer *w, struct store_job *j)
+{
+    pthread_mutex_lock(&w->lock);
+    struct job **at = &w->head;
+    while (*at != NULL && *at != &j->job) {
+        at = &(*at)->next;
+    }
+    bool found = *at != NULL;
+    if (found) {
+        *at = j->job.next;
+        if (w->tail == &j->job.next) {
+            w->tail = at;
+        }
+        w->waiting--;
+        atomic_fetch_sub(&w->depth, 1);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return found;
 }
 
 /* Takes at most group_max writes off the queue; under the lock. */
@@ -240,24 +286,41 @@ static void waiter_answer(struct job *job)
     sem_post(&((struct waiter *)job)->answered); /* the waiter is gone from here on */
 }
 
+/* A write that still waits when its time is over is taken back. One that runs is waited for: it is
+ * bounded by SQLite's own timeout and the disk, and its arguments are the caller's. */
+static int await_answer(struct writer *w, struct waiter *waiter, struct err *e)
+{
+    struct timespec until = monotonic_in_ms(w->options.wait_ms);
+    int rc;
+    do {
+        rc = sem_clockwait(&waiter->answered, CLOCK_MONOTONIC, &until);
+    } while (rc != 0 && errno == EINTR);
+    if (rc != 0 && withdraw(w, &waiter->job)) {
+        return err_set(e, ERR_BUSY, "the store did not come to this write in time");
+    }
+    while (rc != 0) {
+        rc = sem_wait(&waiter->answered);
+    }
+    if (waiter->job.rc != 0) {
+        *e = waiter->job.e;
+    }
+    return waiter->job.rc;
+}
+
 int store_write(struct store *s, store_fn fn, void *arg, struct err *e)
 {
     struct writer *w = &s->writer;
     assert(!pthread_equal(pthread_self(), w->thread));
     struct waiter waiter = {.job = {.job.run = waiter_answer, .fn = fn, .arg = arg}};
     sem_init(&waiter.answered, 0, 0);
-    if (enqueue(w, &waiter.job, e) == 0) {
-        while (sem_wait(&waiter.answered) != 0) {
-            /* a signal came between */
-        }
-        if (waiter.job.rc != 0) {
-            *e = waiter.job.e;
-        }
-    } else {
-        waiter.job.rc = -1;
-    }
+    int rc = enqueue(w, &waiter.job, e) == 0 ? await_answer(w, &waiter, e) : -1;
     sem_destroy(&waiter.answered);
-    return waiter.job.rc;
+    return rc;
+}
+
+size_t store_depth(const struct store *s)
+{
+    return atomic_load(&s->writer.depth);
 }
 
 int store_submit(struct store *s, struct store_job *j, struct err *e)

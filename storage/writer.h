@@ -8,6 +8,7 @@
 #define STORAGE_WRITER_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "checkpoint.h"
@@ -22,6 +23,7 @@ struct writer {
     pthread_cond_t filled;
     struct job *head, **tail; /* guarded by lock: the waiting writes */
     size_t waiting;           /* guarded by lock */
+    atomic_size_t depth;      /* waiting or running; read by any thread */
     bool closing;             /* guarded by lock */
 
     /* of the writer thread while it runs, of who opens and closes the store otherwise */

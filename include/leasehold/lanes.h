@@ -10,12 +10,14 @@
 
 #include "leasehold/err.h"
 #include "leasehold/id.h"
+#include "leasehold/metrics.h"
 
 struct job {
     struct job *next;           /* of the queue it stands in */
     void (*run)(struct job *);  /* on a lane thread; has a deadline of its own */
     void (*done)(struct job *); /* on the thread that drains the inbox; owns the job again */
     struct id key;              /* set by lane_submit_keyed */
+    int64_t queued_us;          /* boot clock, set by the queue it stands in */
 };
 
 /* --- inbox: many posters, one drainer ------------------------------------------------------ */
@@ -50,7 +52,16 @@ int lane_submit(struct lane *l, struct job *job, struct err *e) MUST_CHECK;
 int lane_submit_keyed(struct lane *l, const struct id *key, struct job *job,
                       struct err *e) MUST_CHECK;
 
+/* What a lane records, with its index among the values of their first label. */
+struct lane_meters {
+    unsigned lane;
+    struct metric *wait;     /* histogram: from the submission to the thread that runs it */
+    struct metric *rejected; /* counter: submissions to a full lane */
+};
+void lane_meter(struct lane *l, const struct lane_meters *m); /* before the first job */
+
 size_t lane_depth(const struct lane *l); /* jobs waiting or running; any thread */
-size_t lane_keys(const struct lane *l);  /* keys in use, for the lock gauge; any thread */
+unsigned lane_threads(const struct lane *l);
+size_t lane_keys(const struct lane *l); /* keys in use, for the lock gauge; any thread */
 
 #endif

@@ -47,6 +47,16 @@ struct change {
 
 /* --- life ---------------------------------------------------------------------------------- */
 
+/* What the store records; NULL members record nothing. */
+struct store_meters {
+    struct lane_meters lane;  /* of the queue of writes */
+    struct metric *commits;   /* counter: groups that are durable */
+    struct metric *errors;    /* counter: groups that failed as a whole */
+    struct metric *group;     /* histogram: writes in a group */
+    struct metric *duration;  /* histogram: from BEGIN to behind COMMIT */
+    struct metric *wal_pages; /* gauge: of the log after the last commit */
+};
+
 struct store_options {
     const char *path; /* of the SQLite file */
     struct log *log;
@@ -54,9 +64,11 @@ struct store_options {
     unsigned readers;    /* read connections = most concurrent store_read calls; 0: 2 */
     size_t queue_max;    /* waiting writes before ERR_BUSY; 0: 10000 */
     size_t group_max;    /* writes in one commit; 0: 256 */
+    long wait_ms;        /* of store_write before ERR_BUSY; 0: 30000 */
     /* Called on the writer thread after a commit with its changes (borrowed), in order. */
     void (*changed)(void *ctx, const struct change *changes, size_t n);
     void *changed_ctx;
+    struct store_meters meters;
 };
 
 /* Opens (makes) the file, runs pending migrations, quick_check after an unclean stop. */
@@ -65,7 +77,9 @@ void store_close(struct store *s); /* finishes the queue, checkpoints, joins */
 
 typedef int (*store_fn)(struct store_tx *tx, void *arg, struct err *e);
 
-/* Runs fn in the next group commit and waits for it. Any thread but the loop and the writer. */
+/* Runs fn in the next group commit and waits for it. Any thread but the loop and the writer.
+ * ERR_BUSY when the queue is full, or the writer does not come to it within wait_ms; then fn has
+ * not run and will not. */
 int store_write(struct store *s, store_fn fn, void *arg, struct err *e) MUST_CHECK;
 
 /* Runs j->fn on the writer thread inside the group; job.done comes through the inbox after the
@@ -78,6 +92,8 @@ struct store_job {
     struct err e;
 };
 int store_submit(struct store *s, struct store_job *j, struct err *e) MUST_CHECK; /* any thread */
+
+size_t store_depth(const struct store *s); /* writes waiting or running; any thread */
 
 /* Runs fn on a read snapshot, on the calling thread (blocks for a free connection, 5 s at most). Not
  * for the loop. Writing verbs fail with ERR_INTERNAL there. */
