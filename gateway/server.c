@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "leasehold/clock.h"
 #include "server_state.h"
 
 #define SWEEP_MS       1000
@@ -107,6 +108,34 @@ static void on_sweep(uv_timer_t *t)
     listener_resume(&s->local);
 }
 
+/* --- turns ----------------------------------------------------------------------------------- */
+
+static void on_turn_begins(uv_check_t *check)
+{
+    struct server *s = check->data;
+    s->turn_us = clock_boot_us(&clock_system);
+}
+
+static void on_turn_ends(uv_prepare_t *prepare)
+{
+    const struct server *s = prepare->data;
+    if (s->turn_us != 0 && s->handler.turn != NULL) {
+        s->handler.turn(s->handler.ctx, clock_boot_us(&clock_system) - s->turn_us);
+    }
+}
+
+/* They look on: the loop ends without them. */
+static void turns_watch(struct server *s)
+{
+    (void)uv_check_init(&s->loop, &s->turn_begins);
+    (void)uv_prepare_init(&s->loop, &s->turn_ends);
+    s->turn_begins.data = s->turn_ends.data = s;
+    (void)uv_check_start(&s->turn_begins, on_turn_begins);
+    (void)uv_prepare_start(&s->turn_ends, on_turn_ends);
+    uv_unref((uv_handle_t *)&s->turn_begins);
+    uv_unref((uv_handle_t *)&s->turn_ends);
+}
+
 static int server_open(struct server *s, struct err *e)
 {
     if (context_open(s, e) != 0 || vhost_open(s, &s->tcp, "tcp", e) != 0 ||
@@ -144,6 +173,7 @@ int server_new(const struct config *cfg, struct log *log, const struct server_ha
     (void)uv_timer_init(&s->loop, &s->sweep);
     s->sweep.data = s;
     (void)uv_timer_start(&s->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
+    turns_watch(s);
     if (server_open(s, e) != 0) {
         server_free(s);
         return -1;
@@ -173,6 +203,8 @@ void server_free(struct server *s)
     listener_close(&s->tcp);
     listener_close(&s->local);
     uv_close((uv_handle_t *)&s->sweep, NULL);
+    uv_close((uv_handle_t *)&s->turn_begins, NULL);
+    uv_close((uv_handle_t *)&s->turn_ends, NULL);
     context_close(s);
     inbox_free(s->inbox);
     (void)uv_run(&s->loop, UV_RUN_DEFAULT);
@@ -241,6 +273,11 @@ const char *server_url(const struct server *s)
 struct inbox *server_inbox(struct server *s)
 {
     return s->inbox;
+}
+
+void server_counts(const struct server *s, struct server_counts *ret)
+{
+    *ret = (struct server_counts){.connections = HASH_COUNT(s->conns), .websockets = s->websockets};
 }
 
 size_t server_open_requests(const struct server *s)

@@ -89,6 +89,9 @@ struct server_handler {
     void (*ws_message)(void *ctx, uint64_t conn, const char *data, size_t len); /* borrowed */
     void (*ws_closed)(void *ctx, uint64_t conn);
 
+    /* A turn of the loop has ended: so long was it busy between two waits. May be NULL. */
+    void (*turn)(void *ctx, int64_t busy_us);
+
     /* WebSockets of bots are pinged so often, to the second; one that answers none of two pings is
      * closed with 4408 when the third is due. 0: never (doors ping by themselves). */
     unsigned ws_ping_ms;
@@ -118,6 +121,11 @@ struct server_signals {
 int server_run(struct server *s, const struct server_signals *signals, struct err *e) MUST_CHECK;
 void server_stop_accepting(struct server *s);
 void server_stop(struct server *s);
+
+struct server_counts {
+    size_t connections, websockets; /* the latter among the former */
+};
+void server_counts(const struct server *s, struct server_counts *ret);
 size_t server_open_requests(const struct server *s); /* requests not answered yet */
 
 /* Answers the one pending request of conn; no-op when it is gone. Takes reply->body. */

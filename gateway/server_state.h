@@ -37,11 +37,14 @@ struct server {
     uint64_t socket_dev, socket_ino; /* of the path when we bound it */
     uv_signal_t signals[SERVER_SIGNALS];
     uv_timer_t sweep;
+    uv_check_t turn_begins; /* behind the wait for events … */
+    uv_prepare_t turn_ends; /* … and before the next one */
+    int64_t turn_us;        /* when it began; 0: none has */
 
     struct conn *conns;
     uint64_t last_conn;
     size_t conn_max;
-    size_t open_requests;
+    size_t open_requests, websockets;
     bool draining; /* no new requests */
     int port;
     char url[300];

@@ -103,6 +103,7 @@ void ws_upgrade(struct conn *c, const struct http_head *head, struct http_reques
     c->ws.opened = h->ws_open(h->ctx, c->id, c->ws.protocol->name, r, &e) == 0;
     c->held = false;
     if (c->ws.opened) {
+        c->server->websockets++;
         http_request_free(r);
         ping_due(c, clock_boot_us(&clock_system));
         conn_flush(c);
@@ -339,6 +340,7 @@ void ws_forget(struct conn *c)
     buf_done(&c->ws.message);
     if (c->ws.opened) {
         c->ws.opened = false;
+        c->server->websockets--;
         h->ws_closed(h->ctx, c->id);
     }
 }
