@@ -581,6 +581,21 @@ class Descriptors(ServerCase):
         self.assert_answers()
 
 
+class DescriptorsTaken(ServerCase):
+    """Others of the process have taken those that were meant for connections."""
+
+    def test_running_out_rests_and_recovers(self):
+        resource.prlimit(self.server.process.pid, resource.RLIMIT_NOFILE, (40, 40))
+        socks = [socket.create_connection(("127.0.0.1", self.server.port)) for _ in range(100)]
+        time.sleep(1.5)
+        self.assert_idle()
+        self.assertIn("Too many open files", self.server.logged())
+        for sock in socks:
+            sock.close()
+        time.sleep(1.5)
+        self.assert_answers()
+
+
 class Fuzz(ServerCase):
     """Sequential and pipelined requests in random segments: no wrong answer, no hang."""
 
