@@ -370,3 +370,51 @@ int json_decode_lenient(const char *text, size_t len, const struct field *fields
         .skip_flags = FIELD_PATH | FIELD_QUERY, .lenient = true, .arena = arena, .e = e};
     return decode_text(&d, text, len, fields, obj);
 }
+
+static int pair_read(struct decode *d, const cJSON *item, struct json_pair *ret)
+{
+    size_t before = pointer_push(&d->at, item->string);
+    if (!cJSON_IsString(item)) {
+        return err_field(d->e, d->at.text, "it must be a string");
+    }
+    pointer_pop(&d->at, before);
+    ret->name = arena_strndup(d->arena, item->string, strlen(item->string));
+    ret->value = arena_strndup(d->arena, item->valuestring, strlen(item->valuestring));
+    return ret->name != NULL && ret->value != NULL ? 0 : field_no_memory(d->e);
+}
+
+static int pairs_read(struct decode *d, const cJSON *object, struct list *ret)
+{
+    struct list list = {.n = (size_t)cJSON_GetArraySize(object)};
+    struct json_pair *pairs = arena_alloc(d->arena, (list.n + 1) * sizeof(*pairs));
+    if (pairs == NULL) {
+        return field_no_memory(d->e);
+    }
+    list.items = pairs;
+    for (const cJSON *item = object->child; item != NULL; item = item->next) {
+        if (pair_read(d, item, pairs++) != 0) {
+            return -1;
+        }
+    }
+    *ret = list;
+    return 0;
+}
+
+int json_object_strings(const char *text, size_t len, const char *pointer, struct arena *arena,
+                        struct list *ret, struct err *e)
+{
+    struct decode d = {.arena = arena, .e = e};
+    if (json_check(text, len, true, e) != 0) {
+        return -1;
+    }
+    cJSON *tree = cJSON_ParseWithLengthOpts(text, len, NULL, 0);
+    if (tree == NULL) {
+        return err_set(e, ERR_INTERNAL, "no memory to parse JSON");
+    }
+    size_t n = strnlen(pointer, sizeof(d.at.text) / 2);
+    memcpy(d.at.text, pointer, n);
+    d.at.len = n;
+    int rc = pairs_read(&d, tree, ret);
+    cJSON_Delete(tree);
+    return rc;
+}

@@ -28,6 +28,17 @@ static int issue_lease(struct store_tx *tx, struct opening *op, struct err *e)
                        &op->sandbox, op->o->lease, &op->ret->lease, e);
 }
 
+/* The last of the write that makes the session run: with the lease, what the caller records. */
+static int running_row(struct store_tx *tx, struct opening *op, struct err *e)
+{
+    const struct session_hooks *hooks = op->o->hooks;
+
+    if (issue_lease(tx, op, e))
+        return -1;
+    op->ret->sandbox = op->sandbox;
+    return hooks && hooks->running ? hooks->running(tx, hooks->ctx, op->ret, e) : 0;
+}
+
 /* --- reuse ----------------------------------------------------------------------------------- */
 
 static int reuse_row(struct store_tx *tx, void *arg, struct err *e)
@@ -47,7 +58,7 @@ static int reuse_row(struct store_tx *tx, void *arg, struct err *e)
         session_audit(tx, op->o->caller, "sandbox.reuse", s, "ok", e))
         return -1;
     store_emit(tx, &(struct change){.kind = CHANGE_SESSION_RUNNING, .sandbox = *s});
-    return issue_lease(tx, op, e);
+    return running_row(tx, op, e);
 }
 
 /* Why the active session cannot be reused; NULL: it can. */
@@ -70,10 +81,9 @@ static int reuse(struct opening *op, struct err *e)
     if (op->o->profile && strcmp(op->o->profile, op->sandbox.profile))
         return err_set(e, ERR_CONFLICT, "the chat's session runs with profile %.64s",
                        op->sandbox.profile);
+    op->ret->reused = true;
     if (store_write(op->s->store, reuse_row, op, e))
         return -1;
-    op->ret->sandbox = op->sandbox;
-    op->ret->reused = true;
     log_event(op->s->log, LOG_INFO, "sandbox_reused", LF_ID("session_id", &op->sandbox.session_id),
               LF_ID("chat_id", &op->sandbox.chat_id));
     return 0;
@@ -99,6 +109,7 @@ static int begin_row(struct store_tx *tx, void *arg, struct err *e)
 {
     struct opening *op = arg;
     const struct config_sandbox *cfg = &op->s->cfg->sandbox;
+    const struct session_hooks *hooks = op->o->hooks;
     struct sandbox *s = &op->sandbox;
 
     s->created_at = s->last_activity_at = store_now_ms(tx);
@@ -110,7 +121,8 @@ static int begin_row(struct store_tx *tx, void *arg, struct err *e)
         session_audit(tx, op->o->caller, "sandbox.start", s, "ok", e))
         return -1;
     store_emit(tx, &(struct change){.kind = CHANGE_SESSION_STARTING, .sandbox = *s});
-    return 0;
+    op->ret->sandbox = *s;
+    return hooks && hooks->begun ? hooks->begun(tx, hooks->ctx, op->ret, e) : 0;
 }
 
 static int failed_row(struct store_tx *tx, void *arg, struct err *e)
@@ -138,7 +150,7 @@ static int record_row(struct store_tx *tx, void *arg, struct err *e)
     if (store_sandbox_update(tx, s, e))
         return -1;
     store_emit(tx, &(struct change){.kind = CHANGE_SESSION_RUNNING, .sandbox = *s});
-    return issue_lease(tx, op, e);
+    return running_row(tx, op, e);
 }
 
 /* Keeps the first error: what went wrong, not what went wrong while cleaning up. */
@@ -152,6 +164,14 @@ static void record_failure(struct opening *op)
                   LF_ID("session_id", &op->sandbox.session_id));
 }
 
+static void tell_starting(struct opening *op)
+{
+    const struct session_hooks *hooks = op->o->hooks;
+
+    if (hooks && hooks->starting)
+        hooks->starting(hooks->ctx, op->ret);
+}
+
 static int start_and_record(struct opening *op, struct err *e)
 {
     char files[4096], history[4096];
@@ -160,7 +180,9 @@ static int start_and_record(struct opening *op, struct err *e)
                                   .profile = op->profile,
                                   .files_path = files,
                                   .history_md_path = history,
-                                  .secret = op->secret};
+                                  .secret = op->secret,
+                                  .env = op->o->env,
+                                  .env_n = op->o->env_n};
     struct err why;
 
     if (chatdir_files_path(cfg->chats_root, &op->chat.user_id, &op->chat.chat_id, files,
@@ -207,15 +229,14 @@ static int start(struct opening *op, struct err *e)
         return err_set(e, ERR_INTERNAL, "no memory for a session");
     rc = store_write(op->s->store, begin_row, op, e);
     if (!rc) {
+        tell_starting(op);
         rc = start_and_record(op, e);
         if (rc)
             record_failure(op);
     }
     ready_forget(ss->ready, &s->session_id);
-    if (!rc) {
-        op->ret->sandbox = *s;
+    if (!rc)
         log_created(op, "sandbox_created");
-    }
     return rc;
 }
 

@@ -29,18 +29,31 @@ void sessions_cleanup(struct sessions *ss);
 
 /* --- on the RUNTIME lane, under the chat's key ------------------------------------------------- */
 
+struct session_opened {
+    struct sandbox sandbox;
+    bool reused;
+    struct lease lease; /* if one was asked for */
+};
+
+/* What the caller adds to the writes of an open; each may be NULL. Never on the loop. */
+struct session_hooks {
+    void *ctx;
+    /* In the write that begins a new session, and behind its commit. */
+    int (*begun)(struct store_tx *tx, void *ctx, const struct session_opened *o, struct err *e);
+    void (*starting)(void *ctx, const struct session_opened *o);
+    /* In the write that makes the session one that runs, or is used again. */
+    int (*running)(struct store_tx *tx, void *ctx, const struct session_opened *o, struct err *e);
+};
+
 struct session_open {
     struct id chat_id;
     const char *profile;               /* NULL: the default one */
     int64_t idle_ttl_s;                /* 0: the configured one */
     const struct lease_request *lease; /* NULL: none */
+    const struct engine_env *env;      /* of a new sandbox */
+    size_t env_n;
+    const struct session_hooks *hooks; /* NULL: none */
     const struct caller *caller;
-};
-
-struct session_opened {
-    struct sandbox sandbox;
-    bool reused;
-    struct lease lease; /* if one was asked for */
 };
 
 /* Reuses the chat's running sandbox or starts one, and issues the lease in the write that records

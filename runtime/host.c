@@ -92,6 +92,8 @@ static int step_engine(struct start *st, struct err *e)
         .gid = cfg->gid,
         .binds = binds,
         .binds_n = sizeof binds / sizeof *binds,
+        .env = st->in->env,
+        .env_n = st->in->env_n,
         .cwd = cfg->chat_mount_path,
         .grace_ms = 10000,
         .timeout_ms = cfg->start_timeout_seconds * 1000,

@@ -33,6 +33,14 @@ int json_decode_lenient(const char *text, size_t len, const struct field *fields
 /* Checks syntax and the strict rules alone. `want_object`: the top value must be an object. */
 int json_check(const char *text, size_t len, bool want_object, struct err *e) MUST_CHECK;
 
+/* The members of the object `text`, all strings, as pairs in the arena: struct json_pair. One that is
+ * no string: ERR_INVALID_REQUEST at "<pointer>/<name>". */
+struct json_pair {
+    char *name, *value;
+};
+int json_object_strings(const char *text, size_t len, const char *pointer, struct arena *arena,
+                        struct list *ret, struct err *e) MUST_CHECK;
+
 /* Appends *obj as a JSON object. RAW fields are written as they are (NULL: {}). */
 void json_encode(const struct field *fields, const void *obj, struct buf *out);
 

@@ -31,7 +31,9 @@ struct sandbox_start {
     const struct config_profile *profile;
     const char *files_path; /* of the chat, checked (chatdir.h) */
     const char *history_md_path;
-    const char *secret; /* of the control connection, DOOR_SECRET_TEXT */
+    const char *secret;           /* of the control connection, DOOR_SECRET_TEXT */
+    const struct engine_env *env; /* of the agent, beside what every sandbox has */
+    size_t env_n;
 };
 
 /* Starts door and sandbox and waits until the agent can be talked to. Fills the process identity,
