@@ -39,6 +39,7 @@ test:
 	$(call preset,release)
 	$(call preset,asan)
 	$(if $(fuzzers),$(call preset,fuzz,$(fuzzers)))
+	scripts/npm.sh tests/tools/openapi build/openapi-lint
 	$(run_tests) tools unit=build/release/bin integration=build/release/bin unit=build/asan/bin \
 		fuzz=build/fuzz/bin
 
@@ -57,6 +58,7 @@ test-unit:
 test-asan:
 	scripts/deps.sh build test
 	$(call preset,asan)
+	scripts/npm.sh tests/tools/openapi build/openapi-lint
 	$(run_tests) unit=build/asan/bin integration=build/asan/bin
 
 # Without address space randomisation: gcc 12's ThreadSanitizer does not bear all of its layouts.
@@ -64,6 +66,7 @@ test-asan:
 test-tsan:
 	scripts/deps.sh build test
 	$(call preset,tsan)
+	scripts/npm.sh tests/tools/openapi build/openapi-lint
 	setarch -R $(run_tests) unit=build/tsan/bin integration=build/tsan/bin
 
 .PHONY: fuzz
@@ -96,18 +99,25 @@ install: build
 deps:
 	scripts/deps.sh build demo test lint
 
-# One JSON line each, kept in build/bench/NAME.json.
-benches := $(patsubst tests/bench/bench_%.c,bench-%,$(wildcard tests/bench/bench_*.c))
+# One JSON line each, kept in build/bench/NAME.json: programs of C, or scripts that drive the daemon.
+benches := $(patsubst bench_%,bench-%,$(sort $(basename $(notdir $(wildcard tests/bench/bench_*.c tests/bench/bench_*.py)))))
 .PHONY: bench $(benches)
 bench: $(benches)
 $(benches): bench-%: build
 	@mkdir -p build/bench
-	build/release/bin/bench_$* | tee build/bench/$*.json
+	$(if $(wildcard tests/bench/bench_$*.py),LEASEHOLD_BIN=$(CURDIR)/build/release/bin \
+		$(PYTHON) tests/bench/bench_$*.py,build/release/bin/bench_$*) | tee build/bench/$*.json
 bench-%:
 	@echo "make $@: there is no benchmark \"$*\" (there is: $(benches:bench-%=%))" >&2; exit 1
 
-.PHONY: sim soak package
-sim soak package:
+# Kill rounds under load. SEED= replays, ROUNDS= (100) says how many.
+.PHONY: soak
+soak: build
+	LEASEHOLD_BIN=$(CURDIR)/build/release/bin $(PYTHON) tests/tools/contain.py 7200 -- \
+		$(PYTHON) tests/soak/kill_rounds.py --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED))
+
+.PHONY: sim package
+sim package:
 	@echo "make $@: not built yet (README.md, \"Not yet\")" >&2; exit 1
 
 .PHONY: clean
