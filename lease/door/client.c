@@ -11,6 +11,7 @@
 #define OUT_ITEM_COST  64            /* what an empty line counts */
 #define KILL_AFTER_US  100000        /* a peer gets so long to answer a Close */
 #define FLUSH_US       2000000       /* and so long to take the agent's last words */
+#define SLOW_FLUSH_US  5000000       /* or, too far behind, to come to the Close that says so */
 #define CLOSE_BAD_TEXT 1007
 #define RX_BUFFER      16384
 
@@ -294,13 +295,16 @@ void client_close(struct client *cl, int code)
     if (cl->step >= CLOSE_STEP_SENT)
         return;
     cl->close_code = code;
+    /* A reader too far behind loses what waits, but not the reason: it gets time to read what is
+     * in libwebsockets' and the kernel's hands, so that the Close can follow. */
+    if (cl->peer.revoked || code == CLOSE_SLOW_READER)
+        out_drop(cl);
     if (cl->peer.revoked) {
         cl->step = CLOSE_STEP_ASKED;
-        out_drop(cl);
         return;
     }
     cl->step = CLOSE_STEP_FLUSH;
-    cl->step_until_us = loop_now_us() + FLUSH_US;
+    cl->step_until_us = loop_now_us() + (code == CLOSE_SLOW_READER ? SLOW_FLUSH_US : FLUSH_US);
 }
 
 static void client_kill(struct client *cl)
@@ -340,6 +344,10 @@ void client_step(struct client *cl, int64_t now_us)
     }
     if (flushing && (cl->out_head || lws_partial_buffered(cl->wsi)))
         return;
+    if (flushing && lws_send_pipe_choked(cl->wsi)) { /* a Close written now would be lost */
+        lws_callback_on_writable(cl->wsi);
+        return;
+    }
     /* Half a frame is in libwebsockets' hands: a Close could only follow the other half, and that
      * is a byte after the cut. */
     if (lws_partial_buffered(cl->wsi))

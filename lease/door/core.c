@@ -69,10 +69,10 @@ void core_lease_drop_if_dead(struct door_core *c, struct door_lease *lease, int6
     free(lease);
 }
 
-/* An ended agent takes no right away: what it said last may still go out. */
+/* Ends that take no right away: what is on its way may still arrive. */
 static bool is_soft(int code)
 {
-    return code == CLOSE_AGENT_ENDED;
+    return code == CLOSE_AGENT_ENDED || code == CLOSE_SLOW_READER;
 }
 
 bool core_peer_close(struct door_core *c, struct door_peer *peer, int code)

@@ -56,8 +56,8 @@ struct door_core_io {
     void (*challenge)(void *ctx, struct door_peer *peer);
     void (*random)(void *ctx, void *to, size_t len);
     /* End the connection with this code. If peer->revoked is set, and it is except with
-     * CLOSE_AGENT_ENDED, nothing that is queued may go out any more. After CLOSE_AGENT_ENDED a
-     * second, harder close may follow; otherwise once a peer. */
+     * CLOSE_AGENT_ENDED and CLOSE_SLOW_READER, nothing that is queued may go out any more. After
+     * those two a second, harder close may follow; otherwise once a peer. */
     void (*close)(void *ctx, struct door_peer *peer, int code);
     /* Send to the gateway if it is connected, else drop. Borrows *m. */
     void (*send)(void *ctx, const struct door_msg *m);
