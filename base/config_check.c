@@ -8,10 +8,11 @@
 #include "config_load.h"
 #include "utf8.h"
 
-#define PORT_DIGITS   5
-#define SUN_PATH_MAX  107 /* bytes of a unix socket's path */
-#define PROFILE_NAME  "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
-#define HEADER_SYMBOL "!#$%&'*+-.^_`|~"
+#define TOKEN_TEXT_MAX 127
+#define PORT_DIGITS    5
+#define SUN_PATH_MAX   107 /* bytes of a unix socket's path */
+#define PROFILE_NAME   "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
+#define HEADER_SYMBOL  "!#$%&'*+-.^_`|~"
 
 int config_note(struct config_loader *ld, struct config_origin origin)
 {
@@ -311,14 +312,44 @@ static int check_door(struct config_loader *ld)
     if (c->door.uid == c->sandbox.uid) {
         return config_fail(ld, &c->door.uid, "door.uid must not be sandbox.uid");
     }
+    if (c->door.tls == DOOR_TLS_FILES && (!*c->door.cert_file || !*c->door.key_file)) {
+        return config_fail(ld, &c->door.tls,
+                           "door.tls files needs door.cert_file and door.key_file");
+    }
+    return 0;
+}
+
+/* They stand in every token, whose grammar knows no escapes. */
+static bool is_token_text(const char *s)
+{
+    size_t n = strlen(s);
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] < 0x20 || s[i] > 0x7e || s[i] == '"' || s[i] == '\\') {
+            return false;
+        }
+    }
+    return n > 0 && n <= TOKEN_TEXT_MAX;
+}
+
+static int check_token_texts(struct config_loader *ld)
+{
+    struct config *c = ld->c;
+    if (!is_token_text(c->lease.issuer)) {
+        return config_fail(ld, &c->lease.issuer,
+                           "lease.issuer must be 1 to 127 printable ASCII characters, no quotes");
+    }
+    if (!is_token_text(c->app.node)) {
+        return config_fail(ld, &c->app.node,
+                           "app.node must be 1 to 127 printable ASCII characters, no quotes");
+    }
     return 0;
 }
 
 int config_check(struct config_loader *ld)
 {
     static int (*const checks[])(struct config_loader *) = {
-        check_logging,  check_docker, check_order,   check_mounts,
-        check_profiles, check_door,   check_storage, check_objects,
+        check_logging, check_docker,  check_order,   check_mounts,      check_profiles,
+        check_door,    check_storage, check_objects, check_token_texts,
     };
     struct config *c = ld->c;
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++) {

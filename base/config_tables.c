@@ -135,6 +135,8 @@ static const struct field door_fields[] = {
     TEXT(struct config_door, public_host, ""),
     TEXT_NEEDED(struct config_door, port_range, "0"),
     CHOICE(struct config_door, tls, door_tls_names, "off"),
+    TEXT(struct config_door, cert_file, ""),
+    TEXT(struct config_door, key_file, ""),
     FIELD_STRLIST(struct config_door, origins, .max = CONFIG_LIST_MAX),
     {0},
 };
@@ -263,6 +265,8 @@ const size_t config_path_offsets[] = {
     offsetof(struct config, sandbox.chats_root),
     offsetof(struct config, sandbox.dependencies_host_path),
     offsetof(struct config, sandbox.lambda_tools_host_path),
+    offsetof(struct config, door.cert_file),
+    offsetof(struct config, door.key_file),
     offsetof(struct config, storage.data_dir),
     offsetof(struct config, storage.dsn_file),
     offsetof(struct config, objects.secret_key_file),

@@ -63,8 +63,9 @@ struct config_sandbox {
 struct config_door {
     int64_t uid, gid;
     char *host, *public_host, *port_range;
-    int tls;             /* enum config_door_tls */
-    struct list origins; /* char * */
+    int tls;                    /* enum config_door_tls */
+    char *cert_file, *key_file; /* of DOOR_TLS_FILES */
+    struct list origins;        /* char * */
 };
 
 struct config_lease {
