@@ -16,7 +16,7 @@ const struct field chat_create_in[] = {
 };
 
 const struct field chat_in[] = {
-    FIELD_ID(struct chat_args, chat_id, .flags = FIELD_REQUIRED | FIELD_PATH),
+    FIELD_ID(struct chat_args, chat_id, .flags = FIELD_REQUIRED | FIELD_PATH, .doc = "the chat"),
     {0},
 };
 

@@ -21,7 +21,7 @@ const struct field key_create_in[] = {
 
 const struct field key_create_out[] = {
     FIELD_OBJECT(struct key_created, api_key, api_key_fields),
-    FIELD_STR(struct key_created, key),
+    FIELD_STR(struct key_created, key, .doc = "its text, shown this once"),
     {0},
 };
 

@@ -10,43 +10,52 @@ static const char *const scopes_offered[] = {"read", "write", NULL};
 
 const struct field lease_grant_in[] = {
     FIELD_ID(struct lease_grant_args, session_id,
-             .has = offsetof(struct lease_grant_args, has_session_id)),
+             .has = offsetof(struct lease_grant_args, has_session_id),
+             .doc = "the session, or chat_id"),
     FIELD_ID(struct lease_grant_args, chat_id,
              .has = offsetof(struct lease_grant_args, has_chat_id),
              .doc = "instead of session_id: the chat's running session"),
     FIELD_ID(struct lease_grant_args, user_id, .doc = "defaults to the chat's owner"),
     FIELD_SET(struct lease_grant_args, scope, .names = scopes_offered, .doc = "defaults to both"),
-    FIELD_INT(struct lease_grant_args, ttl_s, .min = 1, .max = 86400),
-    FIELD_INT(struct lease_grant_args, max_connections, .min = 1, .max = 64),
-    FIELD_ENUM(struct lease_grant_args, use, .names = lease_use_offered),
+    FIELD_INT(struct lease_grant_args, ttl_s, .min = 1, .max = 86400,
+              .doc = "at most lease.ttl_max_seconds"),
+    FIELD_INT(struct lease_grant_args, max_connections, .min = 1, .max = 64, .doc = "live at once"),
+    FIELD_ENUM(struct lease_grant_args, use, .names = lease_use_offered,
+               .doc = "how often it lets in"),
     {0},
 };
 
 const struct field lease_id_in[] = {
-    FIELD_ID(struct lease_id_args, lease_id, .flags = FIELD_REQUIRED | FIELD_PATH),
+    FIELD_ID(struct lease_id_args, lease_id, .flags = FIELD_REQUIRED | FIELD_PATH,
+             .doc = "the lease"),
     {0},
 };
 
 const struct field lease_renew_in[] = {
-    FIELD_ID(struct lease_renew_args, lease_id, .flags = FIELD_REQUIRED | FIELD_PATH),
-    FIELD_INT(struct lease_renew_args, ttl_s, .min = 1, .max = 86400),
+    FIELD_ID(struct lease_renew_args, lease_id, .flags = FIELD_REQUIRED | FIELD_PATH,
+             .doc = "the lease"),
+    FIELD_INT(struct lease_renew_args, ttl_s, .min = 1, .max = 86400,
+              .doc = "from now; at most lease.ttl_max_seconds"),
     {0},
 };
 
 const struct field lease_revoke_in[] = {
-    FIELD_ID(struct lease_revoke_args, lease_id, .flags = FIELD_REQUIRED | FIELD_PATH),
+    FIELD_ID(struct lease_revoke_args, lease_id, .flags = FIELD_REQUIRED | FIELD_PATH,
+             .doc = "the lease"),
     FIELD_STR(struct lease_revoke_args, reason, .flags = FIELD_QUERY, .min = 1,
-              .max = REASON_MAX - 1),
+              .max = REASON_MAX - 1, .doc = "becomes the lease's"),
     FIELD_INT(struct lease_revoke_args, wait_ms, .flags = FIELD_QUERY, .max = WAIT_MAX_MS,
-              .has = offsetof(struct lease_revoke_args, has_wait_ms)),
+              .has = offsetof(struct lease_revoke_args, has_wait_ms),
+              .doc = "wait so long for the door to confirm"),
     {0},
 };
 
 static const struct field selector_in[] = {
     FIELD_ID(struct revoke_selector, lease_id,
-             .has = offsetof(struct revoke_selector, has_lease_id)),
+             .has = offsetof(struct revoke_selector, has_lease_id), .doc = "this lease"),
     FIELD_ID(struct revoke_selector, session_id,
-             .has = offsetof(struct revoke_selector, has_session_id)),
+             .has = offsetof(struct revoke_selector, has_session_id),
+             .doc = "all leases of this session"),
     {0},
 };
 
@@ -57,7 +66,8 @@ const struct field lease_revoke_by_in[] = {
      .offset = offsetof(struct lease_revoke_by_args, selector),
      .fields = selector_in,
      .doc = "exactly one of lease_id, session_id"},
-    FIELD_STR(struct lease_revoke_by_args, reason, .min = 1, .max = REASON_MAX - 1),
+    FIELD_STR(struct lease_revoke_by_args, reason, .min = 1, .max = REASON_MAX - 1,
+              .doc = "becomes the leases'"),
     FIELD_INT(struct lease_revoke_by_args, wait_ms, .max = WAIT_MAX_MS,
               .has = offsetof(struct lease_revoke_by_args, has_wait_ms),
               .doc = "wait so long for the door to confirm"),
@@ -65,8 +75,8 @@ const struct field lease_revoke_by_in[] = {
 };
 
 static const struct field door_out[] = {
-    FIELD_ID(struct revoke_door, session_id),
-    FIELD_BOOL(struct revoke_door, acked),
+    FIELD_ID(struct revoke_door, session_id, .doc = "the door's session"),
+    FIELD_BOOL(struct revoke_door, acked, .doc = "whether it has confirmed"),
     FIELD_INT(struct revoke_door, cut, .doc = "connections cut"),
     FIELD_INT(struct revoke_door, latency_us,
               .doc = "from the durable revocation to the door's confirmation of the cut"),
@@ -74,10 +84,11 @@ static const struct field door_out[] = {
 };
 
 const struct field lease_revoked_out[] = {
-    FIELD_INT(struct lease_revoked, matched),
-    FIELD_INT(struct lease_revoked, revoked),
-    FIELD_OBJLIST(struct lease_revoked, doors, door_out, struct revoke_door),
-    FIELD_IDLIST(struct lease_revoked, unconfirmed),
+    FIELD_INT(struct lease_revoked, matched, .doc = "leases the selector names"),
+    FIELD_INT(struct lease_revoked, revoked, .doc = "of them those that were open until now"),
+    FIELD_OBJLIST(struct lease_revoked, doors, door_out, struct revoke_door,
+                  .doc = "each door that had to cut"),
+    FIELD_IDLIST(struct lease_revoked, unconfirmed, .doc = "leases whose door has not confirmed"),
     {0},
 };
 

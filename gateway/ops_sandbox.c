@@ -15,30 +15,35 @@ static const struct field lease_args_in[] = {
     FIELD_INT(struct lease_args, ttl_s, .min = 1, .max = 86400,
               .doc = "at most lease.ttl_max_seconds"),
     FIELD_INT(struct lease_args, max_connections, .min = 1, .max = 64, .doc = "live at once"),
-    FIELD_ENUM(struct lease_args, use, .names = lease_use_offered),
+    FIELD_ENUM(struct lease_args, use, .names = lease_use_offered, .doc = "how often it lets in"),
     {0},
 };
 
 const struct field sandbox_create_in[] = {
-    FIELD_ID(struct chat_args, chat_id, .flags = FIELD_REQUIRED),
+    FIELD_ID(struct chat_args, chat_id, .flags = FIELD_REQUIRED,
+             .doc = "the chat; an unknown one is made for the key's default_user"),
     {0},
 };
 
 const struct field sandbox_create_out[] = {
-    FIELD_ID(struct sandbox, session_id),
-    FIELD_ID(struct sandbox, chat_id),
-    FIELD_CHARS(struct sandbox, container_id),
-    FIELD_ENUM(struct sandbox, status, .names = sandbox_status_names),
-    FIELD_TIME(struct sandbox, expires_at),
+    FIELD_ID(struct sandbox, session_id, .doc = "the session"),
+    FIELD_ID(struct sandbox, chat_id, .doc = "the chat it works for"),
+    FIELD_CHARS(struct sandbox, container_id, .doc = "the engine's name of it"),
+    FIELD_ENUM(struct sandbox, status, .names = sandbox_status_names,
+               .doc = "where it is in its life"),
+    FIELD_TIME(struct sandbox, expires_at,
+               .doc = "when it is stopped unless it is used or renewed"),
     {0},
 };
 
 const struct field sandbox_open_in[] = {
-    FIELD_ID(struct sandbox_open_args, chat_id, .flags = FIELD_REQUIRED),
+    FIELD_ID(struct sandbox_open_args, chat_id, .flags = FIELD_REQUIRED, .doc = "the chat"),
     FIELD_STR(struct sandbox_open_args, profile, .min = 1, .max = 64,
               .doc = "of the configuration; the running session's must be the same"),
-    FIELD_INT(struct sandbox_open_args, idle_ttl_s, .min = 1, .max = IDLE_TTL_MAX_S),
-    FIELD_BOOL(struct sandbox_open_args, wait, .def = "true"),
+    FIELD_INT(struct sandbox_open_args, idle_ttl_s, .min = 1, .max = IDLE_TTL_MAX_S,
+              .doc = "stopped after so long without a client"),
+    FIELD_BOOL(struct sandbox_open_args, wait, .def = "true",
+               .doc = "answer when agent and door are ready"),
     FIELD_OBJPTR(struct sandbox_open_args, lease, lease_args_in, struct lease_args,
                  .doc = "asks for a lease in the same call"),
     {0},
@@ -51,12 +56,14 @@ const struct field sandbox_open_out[] = {
 };
 
 const struct field sandbox_in[] = {
-    FIELD_ID(struct sandbox_args, session_id, .flags = FIELD_REQUIRED | FIELD_PATH),
+    FIELD_ID(struct sandbox_args, session_id, .flags = FIELD_REQUIRED | FIELD_PATH,
+             .doc = "the session"),
     {0},
 };
 
 const struct field sandbox_stop_in[] = {
-    FIELD_ID(struct sandbox_stop_args, session_id, .flags = FIELD_REQUIRED | FIELD_PATH),
+    FIELD_ID(struct sandbox_stop_args, session_id, .flags = FIELD_REQUIRED | FIELD_PATH,
+             .doc = "the session"),
     FIELD_STR(struct sandbox_stop_args, reason, .min = 1, .max = REASON_MAX - 1,
               .doc = "becomes the session's and its leases' reason; default stopped"),
     FIELD_INT(struct sandbox_stop_args, grace_s, .max = GRACE_MAX_S, .def = "10",

@@ -94,17 +94,17 @@ struct field {
     {                                                                                              \
         .name = #m, .kind = (k), .offset = offsetof(T, m), __VA_ARGS__                             \
     }
-#define FIELD_STR(T, m, ...)   FIELD_OF(T, m, FIELD_KIND_STR, __VA_ARGS__)
-#define FIELD_CHARS(T, m, ...) FIELD_OF(T, m, FIELD_KIND_CHARS, __VA_ARGS__)
-#define FIELD_ID(T, m, ...)    FIELD_OF(T, m, FIELD_KIND_ID, __VA_ARGS__)
-#define FIELD_INT(T, m, ...)   FIELD_OF(T, m, FIELD_KIND_INT, __VA_ARGS__)
-#define FIELD_REAL(T, m, ...)  FIELD_OF(T, m, FIELD_KIND_REAL, __VA_ARGS__)
-#define FIELD_BOOL(T, m, ...)  FIELD_OF(T, m, FIELD_KIND_BOOL, __VA_ARGS__)
-#define FIELD_ENUM(T, m, ...)  FIELD_OF(T, m, FIELD_KIND_ENUM, __VA_ARGS__)
-#define FIELD_SET(T, m, ...)   FIELD_OF(T, m, FIELD_KIND_SET, __VA_ARGS__)
-#define FIELD_TIME(T, m, ...)  FIELD_OF(T, m, FIELD_KIND_TIME, __VA_ARGS__)
-#define FIELD_RAW(T, m, ...)   FIELD_OF(T, m, FIELD_KIND_RAW, __VA_ARGS__)
-#define FIELD_OBJECT(T, m, f)  FIELD_OF(T, m, FIELD_KIND_OBJECT, .fields = (f))
+#define FIELD_STR(T, m, ...)       FIELD_OF(T, m, FIELD_KIND_STR, __VA_ARGS__)
+#define FIELD_CHARS(T, m, ...)     FIELD_OF(T, m, FIELD_KIND_CHARS, __VA_ARGS__)
+#define FIELD_ID(T, m, ...)        FIELD_OF(T, m, FIELD_KIND_ID, __VA_ARGS__)
+#define FIELD_INT(T, m, ...)       FIELD_OF(T, m, FIELD_KIND_INT, __VA_ARGS__)
+#define FIELD_REAL(T, m, ...)      FIELD_OF(T, m, FIELD_KIND_REAL, __VA_ARGS__)
+#define FIELD_BOOL(T, m, ...)      FIELD_OF(T, m, FIELD_KIND_BOOL, __VA_ARGS__)
+#define FIELD_ENUM(T, m, ...)      FIELD_OF(T, m, FIELD_KIND_ENUM, __VA_ARGS__)
+#define FIELD_SET(T, m, ...)       FIELD_OF(T, m, FIELD_KIND_SET, __VA_ARGS__)
+#define FIELD_TIME(T, m, ...)      FIELD_OF(T, m, FIELD_KIND_TIME, __VA_ARGS__)
+#define FIELD_RAW(T, m, ...)       FIELD_OF(T, m, FIELD_KIND_RAW, __VA_ARGS__)
+#define FIELD_OBJECT(T, m, f, ...) FIELD_OF(T, m, FIELD_KIND_OBJECT, .fields = (f), __VA_ARGS__)
 #define FIELD_OBJPTR(T, m, f, S, ...)                                                              \
     FIELD_OF(T, m, FIELD_KIND_OBJPTR, .fields = (f), .elem = sizeof(S), __VA_ARGS__)
 #define FIELD_OBJLIST(T, m, f, S, ...)                                                             \
