@@ -12,9 +12,11 @@ wanted() {
         on && NF { print $1 }' "$list" | sort -u
 }
 
+# By name, or as part of another package that is there: NodeSource's nodejs has npm in it, and
+# Debian's npm cannot be installed beside it.
 installed() {
-    dpkg-query -W -f '${db:Status-Status} ${Package}\n' "$@" 2>/dev/null |
-        awk '$1 == "installed" { print $2 }' | sort -u
+    dpkg-query -W -f '${db:Status-Status} ${Package} ${Provides}\n' |
+        awk '$1 == "installed" { gsub(/\([^)]*\)|,/, ""); for (i = 2; i <= NF; i++) print $i }' | sort -u
 }
 
 if ! command -v dpkg-query >/dev/null; then
@@ -23,7 +25,7 @@ if ! command -v dpkg-query >/dev/null; then
 fi
 
 mapfile -t want < <(wanted "$@")
-mapfile -t missing < <(comm -23 <(printf '%s\n' "${want[@]}") <(installed "${want[@]}"))
+mapfile -t missing < <(comm -23 <(printf '%s\n' "${want[@]}") <(installed))
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 as_root=()

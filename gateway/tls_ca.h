@@ -1,0 +1,41 @@
+/*
+ * The certificates of doors (door.tls). `internal-ca`: a CA of our own, made at the first start in
+ * certs/ (ca.pem, and ca.key for us alone), that signs a fresh P-256 certificate for each session;
+ * clients get the CA with their grant and trust nothing else. `files`: one certificate of the
+ * operator's for all doors.
+ *
+ * Constant after tls_ca_new; any thread.
+ */
+#ifndef GATEWAY_TLS_CA_H
+#define GATEWAY_TLS_CA_H
+
+#include <stdint.h>
+
+#include "leasehold/buf.h"
+#include "leasehold/config.h"
+#include "leasehold/err.h"
+#include "leasehold/id.h"
+
+#define TLS_PEM_MAX     65536
+#define TLS_SHA256_TEXT 65 /* lower-case hex and NUL */
+
+struct tls_ca;
+
+/* NULL in *ret when door.tls is off. */
+int tls_ca_new(const struct config *cfg, struct tls_ca **ret, struct err *e) MUST_CHECK;
+void tls_ca_free(struct tls_ca *ca);
+
+/* What a client must trust; NULL: the system's authorities (`files`). */
+const char *tls_ca_pem(const struct tls_ca *ca);
+
+/*
+ * The certificate chain and key of one session's door as PEM, for the host name or address `host`,
+ * valid from an hour ago to `until_ms`; and the certificate's SHA-256 (RFC 7469's pin is of the
+ * key; this one is of the whole DER certificate). The buffers have a cap of TLS_PEM_MAX; the caller
+ * cleanses the key.
+ */
+int tls_ca_issue(const struct tls_ca *ca, const struct id *session_id, const char *host,
+                 int64_t until_ms, struct buf *cert_pem, struct buf *key_pem,
+                 char sha256[static TLS_SHA256_TEXT], struct err *e) MUST_CHECK;
+
+#endif
