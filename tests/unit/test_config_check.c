@@ -115,9 +115,9 @@ static void checks_between_keys_name_where_the_value_stands(void **state)
     assert_refused("sandbox: {chat_mount_path: /opt/user-tools}\n", ": sandbox: two mount paths");
     assert_refused("sandbox: {uid: 10002}\n", ": door.uid must not be sandbox.uid");
     assert_refused("door: {tls: files}\n",
-                   ": door.tls files needs door.cert_file and door.key_file");
-    assert_refused("lease: {issuer: 'a\"b'}\n", ": lease.issuer must be 1 to 127 printable");
-    assert_refused("app: {node: \"n\\u00f6de\"}\n", ": app.node must be 1 to 127 printable");
+                   ":1: door.tls files needs door.cert_file and door.key_file");
+    assert_refused("lease: {issuer: 'a\"b'}\n", ":1: lease.issuer must be 1 to 127 printable");
+    assert_refused("app: {node: \"n\\u00f6de\"}\n", ":1: app.node must be 1 to 127 printable");
     assert_refused("http: {tls: {key_file: x}}\n", ":1: http.tls needs cert_file and key_file");
     assert_refused("http: {tls: {client_ca_file: x}}\n", ":1: http.tls.client_ca_file needs");
     assert_refused("docker: {base_url: 'http://x'}\n", ":1: docker.base_url must be");
