@@ -87,10 +87,25 @@ static int64_t ceiling_ms(const struct lease_policy *p, const struct caller *cal
     return mex / 1000 * 1000;
 }
 
-static int issue_allowed(const struct caller *caller, const struct sandbox *session,
-                         const struct lease_request *r, struct err *e)
+/* By the key's rows, in the write itself: what the request was admitted with may have been taken away
+ * since, and nothing may be issued behind a revocation. */
+static int key_holds(struct store_tx *tx, const struct caller *caller, const struct id *user_id,
+                     bool *ret, struct err *e)
 {
-    if (!caller_may_see(caller, &session->user_id) ||
+    *ret = true;
+    return id_is_zero(&caller->key_id) ? 0
+                                       : store_api_key_may(tx, &caller->key_id, user_id, ret, e);
+}
+
+static int issue_allowed(struct store_tx *tx, const struct caller *caller,
+                         const struct sandbox *session, const struct lease_request *r,
+                         struct err *e)
+{
+    bool holds;
+
+    if (key_holds(tx, caller, &session->user_id, &holds, e))
+        return -1;
+    if (!holds || !caller_may_see(caller, &session->user_id) ||
         (!id_is_zero(&r->user_id) && !id_equal(&r->user_id, &session->user_id)))
         return err_set(e, ERR_CHAT_NOT_FOUND, "no such chat of this user");
     if (session->status != SANDBOX_RUNNING)
@@ -118,7 +133,7 @@ int lease_issue(struct store_tx *tx, const struct lease_policy *p, const char *k
         .ep = session->generation,
     };
 
-    if (issue_allowed(caller, session, r, e) || lease_request_check(p, r, "", e))
+    if (issue_allowed(tx, caller, session, r, e) || lease_request_check(p, r, "", e))
         return -1;
     l.expires_at = min64((now_s + (r->ttl_s ? r->ttl_s : p->ttl_s)) * 1000, l.max_expires_at);
     if (l.expires_at <= l.issued_at + 1000)
@@ -151,10 +166,14 @@ int lease_renew(struct store_tx *tx, const struct lease_policy *p, const struct 
 {
     int64_t now_ms = store_now_ms(tx);
     struct lease l;
+    bool holds;
 
     if (lease_visible(tx, caller, lease_id, &l, e) ||
-        lease_request_check(p, &(struct lease_request){.ttl_s = ttl_s}, "", e))
+        lease_request_check(p, &(struct lease_request){.ttl_s = ttl_s}, "", e) ||
+        key_holds(tx, caller, &l.user_id, &holds, e))
         return -1;
+    if (!holds)
+        return err_set(e, ERR_NOT_FOUND, "no such lease");
     if (l.state != LEASE_PENDING && l.state != LEASE_ACTIVE)
         return err_set(e, ERR_LEASE_TERMINAL, "the lease is %s", lease_state_names[l.state]);
     if (l.expires_at < now_ms + 1000)

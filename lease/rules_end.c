@@ -84,13 +84,24 @@ int lease_end_session(struct store_tx *tx, const struct sandbox *session,
 
 /* --- time ------------------------------------------------------------------------------------ */
 
+/* Its chat may have been deleted since the broker asked. */
+static int get_if_there(struct store_tx *tx, const struct id *id, struct lease *ret,
+                        bool *ret_there, struct err *e)
+{
+    *ret_there = !store_lease_get(tx, id, ret, e);
+    return *ret_there || e->code == ERR_NOT_FOUND ? 0 : -1;
+}
+
 static int expire_one(struct store_tx *tx, const struct id *id, struct err *e)
 {
     struct lease l;
     int64_t seq;
+    bool there;
 
-    if (store_lease_get(tx, id, &l, e))
+    if (get_if_there(tx, id, &l, &there, e))
         return -1;
+    if (!there)
+        return 0;
     if (!is_open(&l) || l.expires_at > store_now_ms(tx))
         return 0;
     if (lease_log(tx, &l, "revoke", &seq, e) || mark_ending(tx, &l, LEASE_EXPIRING, "expired", e) ||
@@ -125,10 +136,11 @@ int lease_close(struct store_tx *tx, const struct id *ids, size_t n, struct err 
 {
     for (size_t i = 0; i < n; i++) {
         struct lease l;
+        bool there;
 
-        if (store_lease_get(tx, &ids[i], &l, e))
+        if (get_if_there(tx, &ids[i], &l, &there, e))
             return -1;
-        if (l.state != LEASE_CLOSED && close_lease(tx, &l, e))
+        if (there && l.state != LEASE_CLOSED && close_lease(tx, &l, e))
             return -1;
     }
     return 0;

@@ -6,6 +6,8 @@
 #ifndef LEASEHOLD_CHATDIR_H
 #define LEASEHOLD_CHATDIR_H
 
+#include <stdint.h>
+
 #include "leasehold/err.h"
 #include "leasehold/id.h"
 
@@ -24,5 +26,26 @@ int chatdir_files_path(const char *root, const struct id *user_id, const struct 
 /* Path of history.md (to be bound read-only). Same checks. */
 int chatdir_history_md_path(const char *root, const struct id *user_id, const struct id *chat_id,
                             char *ret, size_t size, struct err *e) MUST_CHECK;
+
+/* Σ st_size of the files and histories of the user's chats, each inode once, no link followed. What
+ * agents change meanwhile may be counted or not. ERR_BUSY: more than one walk may look at. */
+int chatdir_usage(const char *root, const struct id *user_id, int64_t *ret_bytes,
+                  struct err *e) MUST_CHECK;
+
+/* --- removal: out of the way at once, back if the row stays, taken apart later. The quarantine is
+ * a directory on the same file system, made if it is missing. ---------------------------------- */
+
+/* Durable before it returns; no directory is a success. */
+int chatdir_quarantine(const char *root, const char *quarantine, const struct id *user_id,
+                       const struct id *chat_id, struct err *e) MUST_CHECK;
+int chatdir_restore(const char *root, const char *quarantine, const struct id *user_id,
+                    const struct id *chat_id, struct err *e) MUST_CHECK;
+int chatdir_destroy(const char *quarantine, const struct id *user_id, const struct id *chat_id,
+                    struct err *e) MUST_CHECK;
+/* What a killed gateway has left there. `each` may restore, not destroy. */
+int chatdir_each_quarantined(const char *quarantine,
+                             int (*each)(void *ctx, const struct id *user_id,
+                                         const struct id *chat_id, struct err *e),
+                             void *ctx, struct err *e) MUST_CHECK;
 
 #endif
