@@ -40,7 +40,6 @@ test:
 	$(call preset,asan)
 	$(if $(fuzzers),$(call preset,fuzz,$(fuzzers)))
 	scripts/npm.sh tests/tools/openapi build/openapi-lint
-	scripts/npm.sh tests/tools/openapi build/openapi-lint
 	$(run_tests) tools unit=build/release/bin integration=build/release/bin unit=build/asan/bin \
 		fuzz=build/fuzz/bin
 
@@ -60,7 +59,6 @@ test-asan:
 	scripts/deps.sh build test
 	$(call preset,asan)
 	scripts/npm.sh tests/tools/openapi build/openapi-lint
-	scripts/npm.sh tests/tools/openapi build/openapi-lint
 	$(run_tests) unit=build/asan/bin integration=build/asan/bin
 
 # Without address space randomisation: gcc 12's ThreadSanitizer does not bear all of its layouts.
@@ -68,7 +66,6 @@ test-asan:
 test-tsan:
 	scripts/deps.sh build test
 	$(call preset,tsan)
-	scripts/npm.sh tests/tools/openapi build/openapi-lint
 	scripts/npm.sh tests/tools/openapi build/openapi-lint
 	setarch -R $(run_tests) unit=build/tsan/bin integration=build/tsan/bin
 
