@@ -5,13 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "bot_ws.h"
 #include "changes.h"
+#include "leasehold/process.h"
 #include "openapi.h"
 #include "idempotency.h"
 #include "rest.h"
@@ -61,7 +61,7 @@ static int run_dir_take(struct app *a, struct err *e)
     a->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (a->lock_fd < 0)
         return err_sys(e, ERR_INTERNAL, errno, "open %s", path);
-    if (flock(a->lock_fd, LOCK_EX | LOCK_NB))
+    if (process_lock(a->lock_fd))
         return err_set(e, ERR_CONFLICT, "another gateway runs on %s", a->cfg.run_dir);
     if (run_path(a, "ready", path, sizeof path, e))
         return -1;

@@ -5,8 +5,9 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
+
+#include "leasehold/process.h"
 
 static const char clean_mark[] = "clean\n";
 static const char open_mark[] = "open \n"; /* as long, so that one write replaces the other */
@@ -24,7 +25,7 @@ int lockfile_take(const char *db_path, struct lockfile *ret, bool *ret_clean, st
     if (fd < 0) {
         return err_sys(e, ERR_INTERNAL, errno, "cannot open %s", path);
     }
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (process_lock(fd) != 0) {
         int sys = errno;
         close(fd);
         return err_sys(e, ERR_INTERNAL, sys, "%s is held: does another leasehold run?", path);

@@ -24,6 +24,10 @@ int process_wait(int pidfd, int64_t timeout_ms);
 
 int process_signal(int pidfd, int sig); /* 0, or -1 with errno */
 
+/* Takes the flock(2) of an open file, 0, or -1 with errno. Waits a second for it: when a holder is
+ * killed while it starts a program, the child holds the lock on until its exec. */
+int process_lock(int fd) MUST_CHECK;
+
 struct process_spawn {
     const char *path;
     const char *const *argv; /* NULL-terminated */
