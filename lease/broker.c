@@ -350,6 +350,13 @@ void broker_close_confirmed(struct broker *b, struct session *s)
         b->hooks.closed(b->hooks.ctx, ids, count);
 }
 
+static int64_t ping_every_us(const struct broker *b)
+{
+    int64_t us = b->limits->stale_after_seconds * 1000000 / PINGS_PER_STALE;
+
+    return us < PING_MOST_US ? us : PING_MOST_US;
+}
+
 void broker_tick(struct broker *b)
 {
     struct due_batch batch = {.expired_n = 0, .closed_n = 0};
@@ -364,7 +371,7 @@ void broker_tick(struct broker *b)
     if (now_us >= b->next_ping_us) {
         broker_doors_tick(b, now_us);
         broker_count_tick(b);
-        b->next_ping_us = now_us + PING_EVERY_US;
+        b->next_ping_us = now_us + ping_every_us(b);
     }
     broker_rearm(b);
 }

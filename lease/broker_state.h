@@ -17,7 +17,8 @@
 #define UNCONFIRMED_AFTER_US 2000000
 #define DOOR_SILENT_US       10000000
 #define DOOR_HELLO_US        2000000
-#define PING_EVERY_US        1000000
+#define PING_MOST_US         1000000
+#define PINGS_PER_STALE      3 /* of which one or two may be late before a door goes stale */
 
 /* Control connections that have not said hello; each has DOOR_HELLO_US for it. */
 #define DOORS_UNKNOWN_MAX 1024

@@ -308,6 +308,21 @@ static void a_door_cannot_report_activity_of_the_future(void **state)
     assert_int_equal(f->activity, START);
 }
 
+static void a_door_that_is_soon_stale_is_pinged_more_often(void **state)
+{
+    struct fixture *f = *state;
+
+    f->limits.stale_after_seconds = 1;
+    broker_tick(f->broker);
+    hello(f, 9, 7, SECRET);
+    assert_true(f->wake_ms < 500);
+    f->sent_n = 0;
+    f->boot_us += 400000;
+    broker_tick(f->broker);
+    assert_int_equal(f->sent_n, 1);
+    assert_int_equal(f->sent[0].t, DOOR_PING);
+}
+
 static void a_silent_door_is_dropped_and_a_live_one_pinged_every_second(void **state)
 {
     struct fixture *f = *state;
@@ -348,6 +363,7 @@ int main(void)
         T(the_end_of_a_session_retires_its_door_and_forgets_its_leases),
         T(live_connections_are_counted_and_end_with_the_door),
         T(a_door_cannot_report_activity_of_the_future),
+        T(a_door_that_is_soon_stale_is_pinged_more_often),
         T(a_silent_door_is_dropped_and_a_live_one_pinged_every_second),
     };
 
