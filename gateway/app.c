@@ -31,6 +31,7 @@ struct app {
     struct config cfg;
     struct services s;
     struct keyset *keys;
+    struct tls_ca *tls;
     struct server_timer *drain_timer;
     struct buf openapi;
     int64_t drain_until_us;
@@ -214,7 +215,10 @@ static int keys_load(struct app *a, struct err *e)
     a->s.keys = a->keys;
     if ((size_t)snprintf(path, sizeof path, "%s/" SIGNING_KEY_FILE, a->cfg.dir) >= sizeof path)
         return err_set(e, ERR_INTERNAL, "the configuration's path is too long");
-    return keyset_add_signing_file(a->keys, path, e);
+    if (keyset_add_signing_file(a->keys, path, e) || tls_ca_new(&a->cfg, &a->tls, e))
+        return -1;
+    a->s.tls = a->tls;
+    return 0;
 }
 
 static int store_make(struct app *a, struct err *e)
@@ -337,6 +341,7 @@ static void app_done(struct app *a)
     if (s->host.engine)
         s->host.engine->v->free(s->host.engine);
     keyset_free(a->keys);
+    tls_ca_free(a->tls);
     buf_done(&a->openapi);
     if (a->lock_fd >= 0)
         close(a->lock_fd);

@@ -138,6 +138,11 @@ int grant_fill(struct call *c, const struct lease *l, const struct sandbox *s, s
         ret->token = arena_strndup(c->arena, token.data, token.len);
         ret->endpoint.protocol = (char *)"leasehold.door.v1";
         sandbox_host_url(c->s->cfg, s, ret->endpoint.url, sizeof ret->endpoint.url);
+        if (s->door_cert_sha256[0]) {
+            ret->endpoint.ca_pem = (char *)tls_ca_pem(c->s->tls);
+            ret->endpoint.cert_sha256 =
+                arena_strndup(c->arena, s->door_cert_sha256, strlen(s->door_cert_sha256));
+        }
         if (!ret->token)
             rc = err_set(e, ERR_INTERNAL, "no memory for the token");
     }

@@ -15,6 +15,7 @@
 #include "leasehold/sandbox_host.h"
 #include "leasehold/store.h"
 #include "server.h"
+#include "tls_ca.h"
 
 struct bot_ws;
 struct sessions;
@@ -25,6 +26,7 @@ struct services {
     const struct clock *clock;          /* any thread */
     struct store *store;                /* any thread, see store.h */
     const struct keyset *keys;          /* any thread, constant */
+    const struct tls_ca *tls;        /* any thread, constant; NULL: doors speak plain */
     struct lease_policy policy;         /* any thread, constant */
     const char *openapi;                /* any thread, constant */
     struct lane *read, *file, *runtime; /* any thread */

@@ -18,6 +18,7 @@ struct opening {
     struct session_opened *ret;
     struct sandbox sandbox; /* the one being opened */
     char secret[DOOR_SECRET_TEXT];
+    struct buf cert_pem, key_pem; /* of the door's TLS; empty: plain */
 };
 
 static int issue_lease(struct store_tx *tx, struct opening *op, struct err *e)
@@ -105,6 +106,18 @@ static int make_secret(struct opening *op, struct err *e)
     return 0;
 }
 
+static int make_certificate(struct opening *op, struct err *e)
+{
+    const struct config_door *door = &op->s->cfg->door;
+    int64_t until = clock_wall_ms(op->s->clock) + op->s->cfg->sandbox.max_ttl_seconds * 1000;
+
+    if (!op->s->tls)
+        return 0;
+    return tls_ca_issue(op->s->tls, &op->sandbox.session_id,
+                        door->public_host[0] ? door->public_host : door->host, until + 3600000,
+                        &op->cert_pem, &op->key_pem, op->sandbox.door_cert_sha256, e);
+}
+
 static int begin_row(struct store_tx *tx, void *arg, struct err *e)
 {
     struct opening *op = arg;
@@ -181,6 +194,8 @@ static int start_and_record(struct opening *op, struct err *e)
                                   .files_path = files,
                                   .history_md_path = history,
                                   .secret = op->secret,
+                                  .cert_pem = op->cert_pem.data,
+                                  .key_pem = op->key_pem.data,
                                   .env = op->o->env,
                                   .env_n = op->o->env_n};
     struct err why;
@@ -223,7 +238,7 @@ static int start(struct opening *op, struct err *e)
     snprintf(s->engine, sizeof s->engine, "%s", op->s->host.engine->v->name);
     snprintf(s->node, sizeof s->node, "%s", op->s->cfg->app.node);
     snprintf(s->profile, sizeof s->profile, "%s", op->profile->name);
-    if (make_secret(op, e))
+    if (make_secret(op, e) || make_certificate(op, e))
         return -1;
     if (ready_expect(ss->ready, &s->session_id))
         return err_set(e, ERR_INTERNAL, "no memory for a session");
@@ -303,9 +318,15 @@ int session_open(struct services *s, const struct session_open *o, struct sessio
     op.arena = arena_new(65536);
     if (!op.arena)
         return err_set(e, ERR_INTERNAL, "no memory for a session");
+    buf_init(&op.cert_pem, TLS_PEM_MAX);
+    buf_init(&op.key_pem, TLS_PEM_MAX);
     rc = open_chat(&op, e);
     arena_free(op.arena);
     OPENSSL_cleanse(op.secret, sizeof op.secret);
+    if (op.key_pem.data)
+        OPENSSL_cleanse(op.key_pem.data, op.key_pem.size);
+    buf_done(&op.cert_pem);
+    buf_done(&op.key_pem);
     if (!rc)
         *ret = opened;
     return rc;

@@ -13,10 +13,11 @@
 
 #include "leasehold/buf.h"
 #include "leasehold/config.h"
+#include "leasehold/door_proto.h"
 #include "leasehold/err.h"
 #include "leasehold/id.h"
 
-#define TLS_PEM_MAX     65536
+#define TLS_PEM_MAX     DOOR_PEM_MAX
 #define TLS_SHA256_TEXT 65 /* lower-case hex and NUL */
 
 struct tls_ca;

@@ -31,6 +31,8 @@ static int spec_fill(const struct sandbox_host *h, const struct sandbox_start *s
         .ttl_max_s = cfg->lease.ttl_max_seconds,
         .stale_s = cfg->lease.stale_after_seconds,
         .seal_s = cfg->lease.seal_after_seconds,
+        .cert_pem = (char *)start->cert_pem,
+        .key_pem = (char *)start->key_pem,
         .transport = start->profile->transport,
         .origins = cfg->door.origins,
     };
@@ -46,7 +48,7 @@ static int spec_open(const struct sandbox_host *h, const struct sandbox_start *s
     struct buf b;
     int fd = memfd_create("door-spec", MFD_CLOEXEC);
 
-    buf_init(&b, 65536);
+    buf_init(&b, 4 * DOOR_PEM_MAX);
     if (fd < 0 || spec_fill(h, start, &b) || write(fd, b.data, b.len) != (ssize_t)b.len ||
         lseek(fd, 0, SEEK_SET)) {
         err_sys(e, ERR_SANDBOX_START_FAILED, errno, "write the door's spec");

@@ -263,6 +263,6 @@ void sandbox_host_url(const struct config *cfg, const struct sandbox *s, char *r
     const char *host = cfg->door.public_host[0] ? cfg->door.public_host : cfg->door.host;
     bool v6 = strchr(host, ':') != NULL;
 
-    snprintf(ret, size, "ws://%s%s%s:%lld/", v6 ? "[" : "", host, v6 ? "]" : "",
-             (long long)s->door_port);
+    snprintf(ret, size, "%s://%s%s%s:%lld/", s->door_cert_sha256[0] ? "wss" : "ws", v6 ? "[" : "",
+             host, v6 ? "]" : "", (long long)s->door_port);
 }

@@ -155,10 +155,14 @@ static const char lists_and_idempotency[] =
     " PRIMARY KEY (key_id, idempotency_key));"
     "CREATE INDEX idempotency_by_age ON idempotency (created_at);";
 
+static const char door_certificates[] =
+    "ALTER TABLE sandboxes ADD COLUMN door_cert_sha256 TEXT NOT NULL DEFAULT '';";
+
 const struct migration migrations[] = {
     {1, "people_and_chats", people_and_chats},
     {2, "sandboxes_and_leases", sandboxes_and_leases},
     {3, "keys_and_audit", keys_and_audit},
     {4, "lists_and_idempotency", lists_and_idempotency},
+    {5, "door_certificates", door_certificates},
     {0},
 };

@@ -5,9 +5,10 @@
 #define MUTABLE_COLUMNS                                                                            \
     "container_id, engine, node, profile, generation, status, reason, started_at,"                 \
     " last_activity_at, expires_at, max_expires_at, idle_ttl_s, uid, netns, userns, seccomp,"      \
-    " door_secret_hash, door_pid, door_start, keep_pid, keep_start, door_port"
+    " door_secret_hash, door_pid, door_start, keep_pid, keep_start, door_port,"                 \
+    " door_cert_sha256"
 #define FIXED_MARKS   "?, ?, ?, ?, ?"
-#define MUTABLE_MARKS "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?"
+#define MUTABLE_MARKS "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?"
 
 #define SELECT_SANDBOX "SELECT " FIXED_COLUMNS ", " MUTABLE_COLUMNS ", log_seq FROM sandboxes "
 
@@ -47,6 +48,7 @@ static void bind_mutable(struct stmt *st, const struct sandbox *s)
     bind_int(st, s->keep_pid);
     bind_int(st, s->keep_start);
     bind_int(st, s->door_port);
+    bind_text(st, s->door_cert_sha256);
 }
 
 static void read_mutable(struct stmt *st, struct sandbox *s)
@@ -73,6 +75,7 @@ static void read_mutable(struct stmt *st, struct sandbox *s)
     s->keep_pid = column_int(st);
     s->keep_start = column_int(st);
     s->door_port = column_int(st);
+    column_text(st, s->door_cert_sha256, sizeof(s->door_cert_sha256));
 }
 
 static void read_sandbox(struct stmt *st, struct sandbox *s)

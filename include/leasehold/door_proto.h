@@ -134,11 +134,13 @@ struct door_spec {
     int64_t agent_gid;           /* group of agent.sock */
     int64_t leeway_s, ttl_max_s; /* token checks */
     int64_t stale_s, seal_s;
+    char *cert_pem, *key_pem;   /* of the door's TLS; absent: plain. The key is secret */
     char *transport;     /* of the profile */
     struct list origins; /* char *: allowed Origin values of browsers; empty: none */
 };
 extern const struct field door_spec_fields[];
 
+#define DOOR_PEM_MAX     32768 /* of a certificate chain, of a key */
 #define DOOR_SPEC_FD     3
 #define DOOR_LISTENER_FD 4
 #define DOOR_PID_FILE    "door.pid"

@@ -31,7 +31,8 @@ struct sandbox_start {
     const struct config_profile *profile;
     const char *files_path; /* of the chat, checked (chatdir.h) */
     const char *history_md_path;
-    const char *secret;           /* of the control connection, DOOR_SECRET_TEXT */
+    const char *secret; /* of the control connection, DOOR_SECRET_TEXT */
+    const char *cert_pem, *key_pem; /* of the door's TLS; NULL: plain */
     const struct engine_env *env; /* of the agent, beside what every sandbox has */
     size_t env_n;
 };
@@ -59,7 +60,7 @@ int sandbox_host_sweep(struct sandbox_host *h,
                        bool (*known)(void *ctx, const struct id *session_id), void *ctx,
                        struct err *e) MUST_CHECK;
 
-/* "ws://host:port/" */
+/* "ws://host:port/", "wss://…" for a door with a certificate */
 void sandbox_host_url(const struct config *cfg, const struct sandbox *s, char *ret, size_t size);
 
 #endif

@@ -311,7 +311,8 @@ struct control *control_new(struct loop *l, struct log *log, const struct contro
     c->retry_timer = loop_timer_new(l, connect_now, c);
     c->ping_timer = loop_timer_new(l, ping, c);
     if (c->retry_timer && c->ping_timer)
-        c->vhost = loop_vhost_new(l, "control", false, protocols, c, e);
+        c->vhost = loop_vhost_new(
+            l, &(struct loop_vhost){.name = "control", .protocols = protocols, .user = c}, e);
     if (!c->vhost) {
         err_set(e, ERR_INTERNAL, "cannot make the control connection");
         control_free(c);

@@ -264,7 +264,9 @@ static int door_make(struct door *d, int agent_fd, struct err *e)
     struct server_config server = {.log = d->log,
                                    .listen_fd = DOOR_LISTENER_FD,
                                    .session_id = d->spec.session_id,
-                                   .origins = d->spec.origins};
+                                   .origins = d->spec.origins,
+                                   .cert_pem = d->spec.cert_pem,
+                                   .key_pem = d->spec.key_pem};
     struct agent_events agent = {.ctx = d,
                                  .up = agent_up,
                                  .ended = agent_ended,
@@ -277,7 +279,7 @@ static int door_make(struct door *d, int agent_fd, struct err *e)
                                      .ended = gateway_ended,
                                      .gateway_ms = gateway_ms};
 
-    d->loop = loop_new(e);
+    d->loop = loop_new(d->spec.cert_pem != NULL, e);
     if (!d->loop || signals_watch(d, e))
         return -1;
     server.loop = d->loop;

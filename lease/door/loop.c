@@ -1,6 +1,10 @@
 #include "loop_lws.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #include <utlist.h>
 
 #include "leasehold/clock.h"
@@ -80,29 +84,76 @@ static int fd_callback(struct lws *wsi, enum lws_callback_reasons reason, void *
 
 static const struct lws_protocols fd_protocols[] = {{.name = "fd", .callback = fd_callback}, {0}};
 
-struct lws_vhost *loop_vhost_new(struct loop *l, const char *name, bool serves,
-                                 const struct lws_protocols *protocols, void *user, struct err *e)
+/*
+ * libwebsockets takes a P-256 key only from a file. So the PEM texts become files without a name,
+ * which it reads by way of /proc: allowed for our own descriptors even to a process that is not
+ * dumpable.
+ */
+struct pem_file {
+    int fd;
+    char path[32];
+};
+
+static int pem_file_open(struct pem_file *f, const char *pem)
 {
+    size_t len = strlen(pem);
+
+    f->fd = memfd_create("pem", MFD_CLOEXEC);
+    if (f->fd < 0 || write(f->fd, pem, len) != (ssize_t)len)
+        return -1;
+    snprintf(f->path, sizeof(f->path), "/proc/self/fd/%d", f->fd);
+    return 0;
+}
+
+static void pem_file_close(struct pem_file *f)
+{
+    if (f->fd >= 0)
+        close(f->fd);
+}
+
+/* Adds TLS to what a virtual host is made of. The files are to be closed after it was made. */
+static int tls_fill(const struct loop_tls *tls, struct pem_file *cert, struct pem_file *key,
+                    struct lws_context_creation_info *info)
+{
+    if (pem_file_open(cert, tls->cert_pem) || pem_file_open(key, tls->key_pem))
+        return -1;
+    info->ssl_cert_filepath = cert->path;
+    info->ssl_private_key_filepath = key->path;
+    info->alpn = "http/1.1";
+    info->ssl_options_set = SSL_OP_NO_TLSv1 | SSL_OP_NO_TLSv1_1 | SSL_OP_NO_RENEGOTIATION;
+    info->options |= LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT;
+    return 0;
+}
+
+struct lws_vhost *loop_vhost_new(struct loop *l, const struct loop_vhost *v, struct err *e)
+{
+    struct pem_file cert = {.fd = -1}, key = {.fd = -1};
     struct lws_context_creation_info info = {
-        .port = serves ? CONTEXT_PORT_NO_LISTEN_SERVER : CONTEXT_PORT_NO_LISTEN,
-        .vhost_name = name,
-        .protocols = protocols,
-        .user = user,
+        .port = v->serves ? CONTEXT_PORT_NO_LISTEN_SERVER : CONTEXT_PORT_NO_LISTEN,
+        .vhost_name = v->name,
+        .protocols = v->protocols,
+        .user = v->user,
         .timeout_secs = HTTP_TIMEOUT_S,
         .keepalive_timeout = HTTP_TIMEOUT_S,
     };
-    struct lws_vhost *vhost = lws_create_vhost(l->context, &info);
+    struct lws_vhost *vhost = NULL;
 
+    if (!v->tls.cert_pem || !tls_fill(&v->tls, &cert, &key, &info))
+        vhost = lws_create_vhost(l->context, &info);
+    pem_file_close(&cert);
+    pem_file_close(&key);
     if (!vhost)
-        err_set(e, ERR_INTERNAL, "no virtual host %s", name);
+        err_set(e, ERR_INTERNAL, "no virtual host %s%s", v->name,
+                v->tls.cert_pem ? ": the certificate or its key cannot be used" : "");
     return vhost;
 }
 
-struct loop *loop_new(struct err *e)
+struct loop *loop_new(bool tls, struct err *e)
 {
     struct lws_context_creation_info info = {
         .port = CONTEXT_PORT_NO_LISTEN,
-        .options = LWS_SERVER_OPTION_EXPLICIT_VHOSTS,
+        .options =
+            LWS_SERVER_OPTION_EXPLICIT_VHOSTS | (tls ? LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT : 0),
         .max_http_header_data = HEADER_MAX,
         .max_http_header_pool = HEADERS_AT_ONCE,
         .pt_serv_buf_size = SERV_BUF,
@@ -121,7 +172,8 @@ struct loop *loop_new(struct err *e)
     if (!l->context)
         err_set(e, ERR_INTERNAL, "no libwebsockets context");
     else
-        l->fds = loop_vhost_new(l, "fds", false, fd_protocols, NULL, e);
+        l->fds =
+            loop_vhost_new(l, &(struct loop_vhost){.name = "fds", .protocols = fd_protocols}, e);
     if (l->fds)
         return l;
     loop_free(l);

@@ -30,6 +30,7 @@ struct server {
     struct door_core *core;
     struct agent *agent;
     struct lws_vhost *vhost;
+    bool tls;
     struct lws_protocols protocols[3];
     char declined[CLIENT_NAME_MAX];
 
@@ -77,7 +78,7 @@ static void client_adopt(struct server *s, struct client *cl, int fd)
 {
     lws_adopt_desc_t info = {
         .vh = s->vhost,
-        .type = LWS_ADOPT_SOCKET | LWS_ADOPT_HTTP,
+        .type = LWS_ADOPT_SOCKET | LWS_ADOPT_HTTP | (s->tls ? LWS_ADOPT_ALLOW_SSL : 0),
         .fd.sockfd = fd,
         .opaque = cl,
     };
@@ -166,6 +167,18 @@ static void server_free(struct server *s)
     free(s);
 }
 
+static struct lws_vhost *clients_vhost(struct server *s, const struct server_config *config,
+                                       struct err *e)
+{
+    const struct loop_vhost v = {.name = "clients",
+                                 .serves = true,
+                                 .protocols = s->protocols,
+                                 .user = s,
+                                 .tls = {config->cert_pem, config->key_pem}};
+
+    return loop_vhost_new(s->loop, &v, e);
+}
+
 struct server *server_new(const struct server_config *config, struct err *e)
 {
     static const struct loop_fd_ops ops = {listener_readable, listener_writable, listener_ended};
@@ -178,12 +191,13 @@ struct server *server_new(const struct server_config *config, struct err *e)
     s->loop = config->loop;
     s->log = config->log;
     s->session_id = config->session_id;
+    s->tls = config->cert_pem != NULL;
     s->origins = config->origins;
     client_protocols_fill(s->protocols, s->declined);
     s->accept_timer = loop_timer_new(s->loop, accept_resume, s);
     s->pace_timer = loop_timer_new(s->loop, pace_resume, s);
     if (s->accept_timer && s->pace_timer)
-        s->vhost = loop_vhost_new(s->loop, "clients", true, s->protocols, s, e);
+        s->vhost = clients_vhost(s, config, e);
     if (s->vhost)
         s->listener = loop_fd_add(s->loop, config->listen_fd, &ops, s);
     if (s->listener)

@@ -17,7 +17,8 @@ struct server_config {
     struct log *log;
     int listen_fd; /* taken */
     struct id session_id;
-    struct list origins; /* char *; borrowed */
+    struct list origins;            /* char *; borrowed */
+    const char *cert_pem, *key_pem; /* of TLS, for server_new alone; NULL: plain */
 };
 
 struct server *server_new(const struct server_config *config, struct err *e);

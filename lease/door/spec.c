@@ -6,7 +6,8 @@
 
 #include "leasehold/json.h"
 
-#define SPEC_MAX 65536
+/* Two PEM texts, each line feed of them escaped, and the rest. */
+#define SPEC_MAX (3 * DOOR_PEM_MAX)
 
 /* Fills `to` until end of file. -1: unreadable or longer than `size`. */
 static ssize_t read_all(int fd, char *to, size_t size)
@@ -41,6 +42,8 @@ int door_spec_read(int fd, struct arena *arena, struct door_spec *ret, struct er
     explicit_bzero(text, sizeof(text));
     if (r)
         return -1;
+    if (!spec.cert_pem != !spec.key_pem)
+        return err_field(e, "/key_pem", "a certificate and its key come together");
     if (spec.stale_s >= spec.seal_s)
         return err_field(e, "/stale_s", "must be less than seal_s");
     *ret = spec;
@@ -51,4 +54,6 @@ void door_spec_wipe(struct door_spec *spec)
 {
     if (spec->secret)
         explicit_bzero(spec->secret, strlen(spec->secret));
+    if (spec->key_pem)
+        explicit_bzero(spec->key_pem, strlen(spec->key_pem));
 }
