@@ -11,6 +11,7 @@
 
 #include "bot_ws.h"
 #include "changes.h"
+#include "chats.h"
 #include "leasehold/process.h"
 #include "openapi.h"
 #include "idempotency.h"
@@ -313,7 +314,8 @@ static int app_make(struct app *a, struct err *e)
 {
     return log_make(a, e) || run_dir_take(a, e) || keys_load(a, e) || host_make(a, e) ||
                    server_make(a, e) || store_make(a, e) || lanes_make(a, e) ||
-                   brokers_make(a, e) || openapi_make(a, e) || sessions_adopt(a->s.sessions, e)
+                   brokers_make(a, e) || openapi_make(a, e) || chats_recover(&a->s, e) ||
+                   sessions_adopt(a->s.sessions, e)
                ? -1
                : 0;
 }

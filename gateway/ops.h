@@ -4,6 +4,7 @@
 
 #include "objects.h"
 #include "op.h"
+#include "page.h"
 
 /* --- ops_meta.c: health, readiness, keys of verification ------------------------------------- */
 
@@ -43,8 +44,29 @@ struct key_created {
     char *key;
 };
 extern const struct field key_create_in[], key_create_out[];
+struct key_args {
+    struct id key_id;
+};
+struct key_list_args {
+    struct page_args page;
+};
+struct key_update_args {
+    struct id key_id;
+    char *name;
+    int role;
+    bool has_role, has_allowed_users, has_default_user, has_expires_at;
+    struct list allowed_users;
+    struct id default_user;
+    int64_t expires_at;
+};
+extern const struct field key_in[], key_list_in[], key_list_out[], key_update_in[];
 int op_key_create(struct call *c, struct err *e);
 bool op_key_created(struct call *c);
+void op_key_secret(struct call *c, struct op_secret *ret);
+int op_key_list(struct call *c, struct err *e);
+int op_key_update(struct call *c, struct err *e);
+int op_key_revoke(struct call *c, struct err *e);
+bool op_key_changed(struct call *c);
 
 /* --- ops_chat.c ------------------------------------------------------------------------------ */
 
@@ -56,18 +78,37 @@ struct chat_create_args {
 struct chat_args {
     struct id chat_id;
 };
-extern const struct field chat_create_in[], chat_in[];
+struct chat_list_args {
+    struct page_args page;
+    struct id user_id;
+};
+extern const struct field chat_create_in[], chat_in[], chat_list_in[], chat_list_out[];
 int op_chat_create(struct call *c, struct err *e);
 int op_chat_get(struct call *c, struct err *e);
+int op_chat_list(struct call *c, struct err *e);
+int op_chat_delete(struct call *c, struct err *e);
+void op_chat_delete_key(struct call *c, struct id *ret);
 
-/* Makes the chat (and the user's workspace) or answers the one of the same owner; *ret_new tells.
- * Blocks on disk and store: FILE and RUNTIME lanes. */
-int chat_ensure(struct call *c, const struct chat_create_args *a, struct chat *ret, bool *ret_new,
-                struct err *e) MUST_CHECK;
+/* Makes the chat (and the user's workspace) unless the same owner has it. Blocks on disk and store:
+ * FILE and RUNTIME lanes. */
+int chat_ensure(struct call *c, const struct chat_create_args *a, struct err *e) MUST_CHECK;
 
 /* The chat if the caller may see it (inside a read or a write). */
 int chat_visible(struct store_tx *tx, const struct caller *caller, const struct id *chat_id,
                  struct arena *arena, struct chat *ret, struct err *e) MUST_CHECK;
+
+/* --- ops_workspace.c ------------------------------------------------------------------------- */
+
+struct workspace_args {
+    struct id user_id;
+};
+struct workspace_view {
+    struct id workspace_id, user_id;
+    int64_t created_at, used_bytes, quota_bytes, chats;
+    bool over_quota;
+};
+extern const struct field workspace_in[], workspace_fields[];
+int op_workspace_get(struct call *c, struct err *e);
 
 /* --- ops_sandbox.c --------------------------------------------------------------------------- */
 
@@ -81,6 +122,7 @@ struct sandbox_open_args {
     struct id chat_id;
     char *profile;
     int64_t idle_ttl_s;
+    char *env; /* an object of strings */
     bool wait, has_lease;
     struct lease_args *lease;
 };
@@ -96,12 +138,26 @@ struct sandbox_stop_args {
     char *reason;
     int64_t grace_s;
 };
+struct sandbox_renew_args {
+    struct id session_id;
+    int64_t idle_ttl_s;
+};
+struct sandbox_list_args {
+    struct page_args page;
+    struct id chat_id, user_id;
+    bool has_status;
+    int status;
+};
+extern const struct field sandbox_list_in[], sandbox_list_out[], sandbox_renew_in[];
 extern const struct field sandbox_create_in[], sandbox_create_out[], sandbox_open_in[],
     sandbox_open_out[], sandbox_in[], sandbox_stop_in[];
 int op_sandbox_create(struct call *c, struct err *e);
 int op_sandbox_open(struct call *c, struct err *e);
 int op_sandbox_get(struct call *c, struct err *e);
 int op_sandbox_stop(struct call *c, struct err *e);
+int op_sandbox_list(struct call *c, struct err *e);
+int op_sandbox_renew(struct call *c, struct err *e);
+void op_sandbox_open_secret(struct call *c, struct op_secret *ret);
 void op_sandbox_open_key(struct call *c, struct id *ret);
 void op_sandbox_create_key(struct call *c, struct id *ret);
 void op_sandbox_stop_key(struct call *c, struct id *ret);
@@ -121,6 +177,12 @@ struct lease_id_args {
 struct lease_renew_args {
     struct id lease_id;
     int64_t ttl_s;
+};
+struct lease_list_args {
+    struct page_args page;
+    struct id session_id, chat_id, user_id;
+    bool has_state;
+    int state;
 };
 struct lease_revoke_args { /* DELETE /leases/{lease_id} */
     struct id lease_id;
@@ -150,7 +212,11 @@ struct lease_revoked {
 };
 extern const struct field lease_grant_in[], lease_id_in[], lease_renew_in[], lease_revoke_in[],
     lease_revoke_by_in[], lease_revoked_out[];
+extern const struct field lease_list_in[], lease_list_out[];
+int op_lease_list(struct call *c, struct err *e);
+bool op_lease_listed(struct call *c);
 int op_lease_grant(struct call *c, struct err *e);
+void op_grant_secret(struct call *c, struct op_secret *ret);
 int op_lease_get(struct call *c, struct err *e);
 bool op_lease_got(struct call *c);
 int op_lease_renew(struct call *c, struct err *e);

@@ -2,6 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "chats.h"
+#include "idempotency.h"
 #include "leasehold/chatdir.h"
 #include "ops.h"
 
@@ -20,6 +22,17 @@ const struct field chat_in[] = {
     {0},
 };
 
+const struct field chat_list_in[] = {
+    PAGE_IN(struct chat_list_args),
+    FIELD_ID(struct chat_list_args, user_id, .flags = FIELD_QUERY, .doc = "only this user's"),
+    {0},
+};
+
+const struct field chat_list_out[] = {
+    PAGE_OUT(chat_fields, struct chat),
+    {0},
+};
+
 int chat_visible(struct store_tx *tx, const struct caller *caller, const struct id *chat_id,
                  struct arena *arena, struct chat *ret, struct err *e)
 {
@@ -33,7 +46,8 @@ int chat_visible(struct store_tx *tx, const struct caller *caller, const struct 
     return 0;
 }
 
-static int audit(struct store_tx *tx, struct call *c, const struct id *chat_id, struct err *e)
+static int audit(struct store_tx *tx, struct call *c, const char *action, const struct id *chat_id,
+                 struct err *e)
 {
     char object[sizeof "chat:" + ID_TEXT];
 
@@ -41,7 +55,7 @@ static int audit(struct store_tx *tx, struct call *c, const struct id *chat_id, 
     return store_audit(tx,
                        &(struct audit_entry){.at = store_now_ms(tx),
                                              .actor = ID_STR(&c->caller.key_id),
-                                             .action = "chat.create",
+                                             .action = action,
                                              .object = object,
                                              .outcome = "ok",
                                              .address = c->caller.address,
@@ -53,6 +67,7 @@ static int audit(struct store_tx *tx, struct call *c, const struct id *chat_id, 
 struct ensure {
     struct call *c;
     const struct chat_create_args *a;
+    bool answers; /* the call, with this chat */
     struct chat chat;
     bool made;
 };
@@ -85,10 +100,14 @@ static int ensure_row(struct store_tx *tx, void *arg, struct err *e)
     chat->generation = 0;
     chat->metadata = en->a->metadata ? en->a->metadata : (char *)"{}";
     snprintf(chat->title, sizeof chat->title, "%s", en->a->title ? en->a->title : "");
-    if (store_chat_insert(tx, chat, e) || audit(tx, en->c, &chat->chat_id, e))
+    if (store_chat_insert(tx, chat, e) || audit(tx, en->c, "chat.create", &chat->chat_id, e))
         return -1;
     en->made = true;
-    return 0;
+    if (!en->answers)
+        return 0;
+    en->c->status = 201;
+    *(struct chat *)en->c->result = *chat;
+    return idempotency_record(en->c, tx, e);
 }
 
 static int find_row(struct store_tx *tx, void *arg, struct err *e)
@@ -100,41 +119,46 @@ static int find_row(struct store_tx *tx, void *arg, struct err *e)
     return rc < 0 ? -1 : 0;
 }
 
-int chat_ensure(struct call *c, const struct chat_create_args *a, struct chat *ret, bool *ret_new,
-                struct err *e)
+static int ensure(struct ensure *en, struct err *e)
 {
+    struct call *c = en->c;
+    const struct chat_create_args *a = en->a;
     const struct config_sandbox *cfg = &c->s->cfg->sandbox;
-    struct ensure en = {.c = c, .a = a, .chat.chat_id = a->chat_id};
 
     if (!caller_may_see(&c->caller, &a->user_id))
         return err_set(e, ERR_CHAT_NOT_FOUND, "no such chat of this user");
+    en->chat.chat_id = a->chat_id;
     if (!a->has_chat_id)
-        id_random(&en.chat.chat_id);
+        id_random(&en->chat.chat_id);
     /* The directory first: a row without one would be a chat that cannot work. One without a row
      * (a crash between) is taken over when the id is asked for again. Looking before making keeps
      * a refused request from leaving a directory. */
-    if (store_read(c->s->store, find_row, &en, e))
+    if (store_read(c->s->store, find_row, en, e))
         return -1;
-    if (en.made &&
-        chatdir_make(cfg->chats_root, &a->user_id, &en.chat.chat_id, cfg->uid, cfg->gid, e))
-        return -1;
-    if (en.made) {
-        en.made = false;
-        if (store_write(c->s->store, ensure_row, &en, e))
-            return -1;
-    }
-    *ret = en.chat;
-    *ret_new = en.made;
-    return 0;
+    if (!en->made)
+        return 0;
+    en->made = false;
+    return chatdir_make(cfg->chats_root, &a->user_id, &en->chat.chat_id, cfg->uid, cfg->gid, e) ||
+                   store_write(c->s->store, ensure_row, en, e)
+               ? -1
+               : 0;
+}
+
+int chat_ensure(struct call *c, const struct chat_create_args *a, struct err *e)
+{
+    struct ensure en = {.c = c, .a = a};
+
+    return ensure(&en, e);
 }
 
 int op_chat_create(struct call *c, struct err *e)
 {
-    bool made;
+    struct ensure en = {.c = c, .a = c->args, .answers = true};
 
-    if (chat_ensure(c, c->args, c->result, &made, e))
+    if (ensure(&en, e))
         return -1;
-    c->status = made ? 201 : 200;
+    *(struct chat *)c->result = en.chat;
+    c->status = en.made ? 201 : 200;
     return 0;
 }
 
@@ -143,4 +167,78 @@ int op_chat_get(struct call *c, struct err *e)
     const struct chat_args *a = c->args;
 
     return chat_visible(c->tx, &c->caller, &a->chat_id, c->arena, c->result, e);
+}
+
+/* --- list ------------------------------------------------------------------------------------ */
+
+static int list_each(void *ctx, const struct chat *chat, struct err *e)
+{
+    struct page_build *p = ctx;
+    struct chat *item = page_add(p, chat->created_at, &chat->chat_id);
+
+    if (!item)
+        return 0;
+    *item = *chat;
+    item->metadata = arena_strndup(p->c->arena, chat->metadata, strlen(chat->metadata));
+    return item->metadata ? 0 : err_set(e, ERR_INTERNAL, "no memory for a list");
+}
+
+int op_chat_list(struct call *c, struct err *e)
+{
+    const struct chat_list_args *a = c->args;
+    struct store_filter filter = {.user_id = a->user_id};
+    struct page_build page;
+    struct store_list list;
+
+    if (page_begin(&page, c, &a->page, 'c', sizeof(struct chat), &list, e) ||
+        store_chat_list(c->tx, &list, &filter, list_each, &page, e))
+        return -1;
+    return page_end(&page, c->result, e);
+}
+
+/* --- delete ---------------------------------------------------------------------------------- */
+
+void op_chat_delete_key(struct call *c, struct id *ret)
+{
+    *ret = ((const struct chat_args *)c->args)->chat_id;
+}
+
+struct deletion {
+    struct call *c;
+    struct chat chat;
+};
+
+static int deletable_row(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct deletion *d = arg;
+    const struct chat_args *a = d->c->args;
+    struct sandbox active;
+
+    if (chat_visible(tx, &d->c->caller, &a->chat_id, d->c->arena, &d->chat, e))
+        return -1;
+    if (!store_sandbox_active(tx, &a->chat_id, &active, e))
+        return err_set(e, ERR_CHAT_HAS_ACTIVE_SANDBOX, "the chat's sandbox is %s",
+                       sandbox_status_names[active.status]);
+    return e->code == ERR_NOT_FOUND ? 0 : -1;
+}
+
+static int delete_row(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct deletion *d = arg;
+
+    return deletable_row(tx, d, e) || store_chat_delete(tx, &d->chat.chat_id, e) ||
+                   audit(tx, d->c, "chat.delete", &d->chat.chat_id, e)
+               ? -1
+               : 0;
+}
+
+/* Under the chat's key no open is under way; looking first spares a refused one the directory's
+ * way there and back. */
+int op_chat_delete(struct call *c, struct err *e)
+{
+    struct deletion d = {.c = c};
+
+    if (store_read(c->s->store, deletable_row, &d, e))
+        return -1;
+    return chats_delete(c->s, &d.chat.user_id, &d.chat.chat_id, delete_row, &d, e);
 }

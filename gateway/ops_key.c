@@ -1,7 +1,9 @@
 /* API keys. */
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 
+#include "bot_ws.h"
+#include "leasehold/door_proto.h"
 #include "ops.h"
 
 const struct field key_create_in[] = {
@@ -25,16 +27,19 @@ const struct field key_create_out[] = {
     {0},
 };
 
-static int check(const struct call *c, const struct key_create_args *a, struct err *e)
+static bool among(const struct list *users, const struct id *user_id)
 {
-    const struct id *users = a->allowed_users.items;
-    bool listed = !a->has_allowed_users;
+    for (size_t i = 0; i < users->n; i++)
+        if (id_equal((const struct id *)users->items + i, user_id))
+            return true;
+    return false;
+}
 
-    if (a->expires_at && a->expires_at <= clock_wall_ms(c->s->clock))
+static int check(const struct call *c, const struct api_key *k, bool new_expiry, struct err *e)
+{
+    if (new_expiry && k->expires_at && k->expires_at <= store_now_ms(c->tx))
         return err_field(e, "/expires_at", "expires_at is in the past");
-    for (size_t i = 0; a->has_default_user && i < a->allowed_users.n; i++)
-        listed |= id_equal(&users[i], &a->default_user);
-    if (a->has_default_user && !listed)
+    if (k->limited && !id_is_zero(&k->default_user) && !among(&k->allowed_users, &k->default_user))
         return err_field(e, "/default_user", "default_user is not among allowed_users");
     return 0;
 }
@@ -65,8 +70,6 @@ int op_key_create(struct call *c, struct err *e)
 
     if (!text)
         return err_set(e, ERR_INTERNAL, "no memory for the key");
-    if (check(c, a, e))
-        return -1;
     snprintf(k->name, sizeof k->name, "%s", a->name);
     k->role = (enum role)(a->role + 1);
     k->limited = a->has_allowed_users;
@@ -74,7 +77,7 @@ int op_key_create(struct call *c, struct err *e)
     k->default_user = a->default_user;
     k->created_at = store_now_ms(c->tx);
     k->expires_at = a->expires_at;
-    if (auth_key_generate(k, text, e))
+    if (check(c, k, true, e) || auth_key_generate(k, text, e))
         return -1;
     r->key = text;
     return store_api_key_insert(c->tx, k, e) || audit(c, k, e) ? -1 : 0;
@@ -88,5 +91,147 @@ bool op_key_created(struct call *c)
      * works after the next start: say so instead of handing out a dead key. */
     if (auth_put(c->s->auth, &r->api_key, &c->e))
         c->rc = -1;
+    return true;
+}
+
+void op_key_secret(struct call *c, struct op_secret *ret)
+{
+    ret->text = &((struct key_created *)c->result)->key;
+}
+
+/* --- list ------------------------------------------------------------------------------------ */
+
+static int list_each(void *ctx, const struct api_key *k, struct err *e)
+{
+    struct api_key *item = page_add(ctx, k->created_at, &k->key_id);
+
+    (void)e;
+    if (item)
+        *item = *k;
+    return 0;
+}
+
+int op_key_list(struct call *c, struct err *e)
+{
+    const struct key_list_args *a = c->args;
+    struct page_build page;
+    struct store_list list;
+
+    if (page_begin(&page, c, &a->page, 'k', sizeof(struct api_key), &list, e) ||
+        store_api_key_list(c->tx, &list, list_each, &page, e))
+        return -1;
+    for (size_t i = 0; i < page.n; i++) {
+        struct api_key *k = (struct api_key *)(void *)page.items + i;
+
+        if (k->limited && store_api_key_get(c->tx, &k->key_id, c->arena, k, e))
+            return -1;
+    }
+    return page_end(&page, c->result, e);
+}
+
+/* --- change, end ----------------------------------------------------------------------------- */
+
+struct narrowing {
+    struct call *c;
+    const struct api_key *key; /* as it is now */
+    struct lease_ending how;
+    size_t ended;
+};
+
+/* May the key have issued this, as it is now? */
+static bool still_may(const struct api_key *k, const struct lease *l)
+{
+    return !k->revoked_at && k->role >= ROLE_BOT &&
+           (!k->limited || among(&k->allowed_users, &l->user_id)) &&
+           (!k->expires_at || l->max_expires_at <= k->expires_at);
+}
+
+static int end_lease(void *ctx, const struct lease *l, struct err *e)
+{
+    struct narrowing *n = ctx;
+    bool changed;
+
+    if (still_may(n->key, l))
+        return 0;
+    if (lease_end_one(n->c->tx, l, &n->how, &changed, e))
+        return -1;
+    n->ended += changed;
+    return 0;
+}
+
+/* Ends the leases that the key may not have issued any more. */
+static int end_leases(struct call *c, const struct api_key *k, const char *reason, struct err *e)
+{
+    struct narrowing n = {
+        .c = c, .key = k, .how = {.code = CLOSE_REVOKED, .reason = reason, .caller = &c->caller}};
+
+    return store_lease_each_of_key(c->tx, &k->key_id, end_lease, &n, e);
+}
+
+static void apply(struct api_key *k, const struct key_update_args *a)
+{
+    if (a->name)
+        snprintf(k->name, sizeof k->name, "%s", a->name);
+    if (a->has_role)
+        k->role = (enum role)(a->role + 1);
+    if (a->has_allowed_users) {
+        k->limited = true;
+        k->allowed_users = a->allowed_users;
+    }
+    if (a->has_default_user)
+        k->default_user = a->default_user;
+    if (a->has_expires_at)
+        k->expires_at = a->expires_at;
+}
+
+int op_key_update(struct call *c, struct err *e)
+{
+    const struct key_update_args *a = c->args;
+    struct api_key *k = c->result;
+
+    if (store_api_key_get(c->tx, &a->key_id, c->arena, k, e))
+        return -1;
+    if (k->revoked_at)
+        return err_set(e, ERR_CONFLICT, "the key is revoked");
+    apply(k, a);
+    /* What the key was answered before may be of users that it may not see any more. */
+    if (check(c, k, a->has_expires_at, e) || store_api_key_update(c->tx, k, e) ||
+        end_leases(c, k, "rights_changed", e) || store_idempotency_forget(c->tx, &k->key_id, e) ||
+        audit(c, k, e))
+        return -1;
+    c->state = k;
+    return 0;
+}
+
+int op_key_revoke(struct call *c, struct err *e)
+{
+    const struct key_args *a = c->args;
+    struct api_key *k = call_alloc(c, sizeof *k);
+
+    if (!k)
+        return err_set(e, ERR_INTERNAL, "no memory for the key");
+    if (store_api_key_get(c->tx, &a->key_id, c->arena, k, e))
+        return -1;
+    c->state = k;
+    if (k->revoked_at)
+        return 0;
+    k->revoked_at = store_now_ms(c->tx);
+    return store_api_key_update(c->tx, k, e) || end_leases(c, k, "key_revoked", e) ||
+                   store_idempotency_forget(c->tx, &k->key_id, e) || audit(c, k, e)
+               ? -1
+               : 0;
+}
+
+bool op_key_changed(struct call *c)
+{
+    const struct api_key *k = c->state;
+
+    /* A key that went on working because there was no memory to end it would be a broken promise;
+     * the next start reads all of them. */
+    if (auth_put(c->s->auth, k, &c->e)) {
+        log_event(c->s->log, LOG_ERROR, "changes_lost", LF_STR("detail", "no memory; restarting"));
+        abort();
+    }
+    bot_ws_key_changed(c->s->bots, &k->key_id);
     return true;
 }

@@ -1,10 +1,14 @@
-/* Leases: grant, get, renew, revoke. */
+/* Leases: grant, get, list, renew, revoke. */
 #include <string.h>
 
 #include "leasehold/door_proto.h"
 #include "ops.h"
 
 #define WAIT_MAX_MS 10000
+
+/* A list by a state that only the broker knows looks at so many rows at once, and in all. */
+#define SCAN_ROWS   1000
+#define SCAN_ROUNDS 50
 
 static const char *const scopes_offered[] = {"read", "write", NULL};
 
@@ -28,6 +32,22 @@ const struct field lease_grant_in[] = {
 const struct field lease_id_in[] = {
     FIELD_ID(struct lease_id_args, lease_id, .flags = FIELD_REQUIRED | FIELD_PATH,
              .doc = "the lease"),
+    {0},
+};
+
+const struct field lease_list_in[] = {
+    PAGE_IN(struct lease_list_args),
+    FIELD_ID(struct lease_list_args, session_id, .flags = FIELD_QUERY),
+    FIELD_ID(struct lease_list_args, chat_id, .flags = FIELD_QUERY),
+    FIELD_ID(struct lease_list_args, user_id, .flags = FIELD_QUERY),
+    FIELD_ENUM(struct lease_list_args, state, .flags = FIELD_QUERY,
+               .has = offsetof(struct lease_list_args, has_state), .names = lease_state_names,
+               .doc = "as it is answered: with what the doors have confirmed"),
+    {0},
+};
+
+const struct field lease_list_out[] = {
+    PAGE_OUT(lease_fields, struct lease),
     {0},
 };
 
@@ -157,6 +177,132 @@ int op_lease_renew(struct call *c, struct err *e)
         store_sandbox_get(c->tx, &lease.session_id, &session, e))
         return -1;
     return grant_fill(c, &lease, &session, c->result, e);
+}
+
+void op_grant_secret(struct call *c, struct op_secret *ret)
+{
+    struct grant *grant = c->result;
+
+    *ret = (struct op_secret){&grant->token, &grant->lease, grant->iat};
+}
+
+/* --- list ------------------------------------------------------------------------------------
+ * The store knows a lease as open (pending), ending (revoking, expiring) or closed; what its door
+ * has confirmed only the broker knows, on the loop. So `run` reads rows that may match, `after` lays
+ * the broker's state over them and keeps those that do, and both take turns until the page is full,
+ * the rows are at their end, or enough were looked at: then the page is short, and its cursor goes
+ * on from there. */
+
+struct listing {
+    struct page_build page;
+    struct store_list list;
+    struct lease *rows;
+    size_t n, size;
+    int rounds;
+};
+
+/* Names in the store of the rows that the broker may know by `state`. */
+static const char *const *stored_states(enum lease_state state)
+{
+    static const char *const open[] = {"pending", "active", NULL};
+    static const char *const ending[] = {"revoking", "expiring", NULL};
+    static const char *const revoking[] = {"revoking", NULL};
+    static const char *const expiring[] = {"expiring", NULL};
+    static const char *const closed[] = {"closed", NULL};
+
+    switch (state) {
+    case LEASE_PENDING:
+    case LEASE_ACTIVE:
+        return open;
+    case LEASE_REVOKING:
+        return revoking;
+    case LEASE_EXPIRING:
+        return expiring;
+    case LEASE_UNCONFIRMED:
+        return ending;
+    case LEASE_CLOSED:
+        return closed;
+    }
+    return NULL;
+}
+
+static int listing_begin(struct call *c, const struct lease_list_args *a, struct err *e)
+{
+    struct listing *l = call_alloc(c, sizeof *l);
+
+    if (!l)
+        return err_set(e, ERR_INTERNAL, "no memory for a list");
+    if (page_begin(&l->page, c, &a->page, 'l', sizeof(struct lease), &l->list, e))
+        return -1;
+    l->size = a->has_state && a->state != LEASE_CLOSED ? SCAN_ROWS : (size_t)l->list.limit;
+    l->rows = call_alloc(c, l->size * sizeof *l->rows);
+    if (!l->rows)
+        return err_set(e, ERR_INTERNAL, "no memory for a list");
+    c->state = l;
+    return 0;
+}
+
+static int list_each(void *ctx, const struct lease *lease, struct err *e)
+{
+    struct listing *l = ctx;
+
+    (void)e;
+    l->rows[l->n++] = *lease;
+    return 0;
+}
+
+int op_lease_list(struct call *c, struct err *e)
+{
+    const struct lease_list_args *a = c->args;
+    struct store_filter filter = {.session_id = a->session_id,
+                                  .chat_id = a->chat_id,
+                                  .user_id = a->user_id,
+                                  .names = a->has_state ? stored_states(a->state) : NULL};
+    struct listing *l;
+
+    if (!c->state && listing_begin(c, a, e))
+        return -1;
+    l = c->state;
+    l->n = 0;
+    l->rounds++;
+    return store_lease_list(c->tx, &l->list, &filter, list_each, l, e);
+}
+
+/* Keeps the rows that match; true: the page is full. */
+static bool take_rows(struct listing *l, const struct lease_list_args *a, const struct broker *b)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        struct lease *row = &l->rows[i], *item;
+
+        broker_lease_view(b, row);
+        if (a->has_state && row->state != (enum lease_state)a->state)
+            continue;
+        item = page_add(&l->page, row->issued_at, &row->lease_id);
+        if (!item)
+            return true;
+        *item = *row;
+    }
+    return false;
+}
+
+bool op_lease_listed(struct call *c)
+{
+    struct listing *l = c->state;
+
+    if (!take_rows(l, c->args, c->s->broker) && l->n == (size_t)l->list.limit) {
+        const struct lease *last = &l->rows[l->n - 1];
+
+        l->list.after = (struct store_place){last->issued_at, last->lease_id};
+        l->list.limit = (int64_t)l->size;
+        if (l->rounds < SCAN_ROUNDS) {
+            call_again(c);
+            return false;
+        }
+        l->page.last = l->list.after;
+        l->page.more = true;
+    }
+    c->rc = page_end(&l->page, c->result, &c->e);
+    return true;
 }
 
 /* --- revoke ---------------------------------------------------------------------------------- */

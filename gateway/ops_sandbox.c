@@ -1,10 +1,17 @@
-/* Sandboxes: open, create (the compatible form), get, stop. */
+/* Sandboxes: open, create (the compatible form), get, list, renew, stop. */
+#include <stdio.h>
+#include <string.h>
+
+#include "idempotency.h"
 #include "leasehold/door_proto.h"
+#include "leasehold/json.h"
 #include "ops.h"
 #include "sessions.h"
 
 #define IDLE_TTL_MAX_S 604800
 #define GRACE_MAX_S    60
+#define ENV_MAX        64
+#define ENV_BYTES_MAX  32768
 
 const char *const lease_use_offered[] = {"multi", NULL};
 
@@ -71,6 +78,28 @@ const struct field sandbox_stop_in[] = {
     {0},
 };
 
+const struct field sandbox_renew_in[] = {
+    FIELD_ID(struct sandbox_renew_args, session_id, .flags = FIELD_REQUIRED | FIELD_PATH),
+    FIELD_INT(struct sandbox_renew_args, idle_ttl_s, .min = 1, .max = IDLE_TTL_MAX_S,
+              .doc = "from now on; as it was if absent"),
+    {0},
+};
+
+const struct field sandbox_list_in[] = {
+    PAGE_IN(struct sandbox_list_args),
+    FIELD_ID(struct sandbox_list_args, chat_id, .flags = FIELD_QUERY),
+    FIELD_ID(struct sandbox_list_args, user_id, .flags = FIELD_QUERY),
+    FIELD_ENUM(struct sandbox_list_args, status, .flags = FIELD_QUERY,
+               .has = offsetof(struct sandbox_list_args, has_status),
+               .names = sandbox_status_names),
+    {0},
+};
+
+const struct field sandbox_list_out[] = {
+    PAGE_OUT(sandbox_fields, struct sandbox_view),
+    {0},
+};
+
 /* --- open ------------------------------------------------------------------------------------ */
 
 void op_sandbox_open_key(struct call *c, struct id *ret)
@@ -111,35 +140,122 @@ static struct lease_request request_of(const struct lease_args *a)
                                   .max_connections = a->max_connections};
 }
 
+static bool env_name_valid(const char *name)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_";
+
+    return *name && strchr(letters, *name) &&
+           strspn(name, letters) + strspn(name + strspn(name, letters), "0123456789") ==
+               strlen(name);
+}
+
+/* What it says is the caller's secret: no message of ours holds a value. */
+static int env_decode(struct call *c, const char *text, struct session_open *open, struct err *e)
+{
+    struct engine_env *env;
+    struct list pairs;
+
+    if (!text)
+        return 0;
+    if (json_object_strings(text, strlen(text), "/env", c->arena, &pairs, e))
+        return -1;
+    if (pairs.n > ENV_MAX)
+        return err_field(e, "/env", "env must hold at most %d names", ENV_MAX);
+    env = call_alloc(c, (pairs.n + 1) * sizeof *env);
+    if (!env)
+        return err_set(e, ERR_INTERNAL, "no memory for the environment");
+    for (size_t i = 0; i < pairs.n; i++) {
+        const struct json_pair *pair = (const struct json_pair *)pairs.items + i;
+
+        if (!env_name_valid(pair->name))
+            return err_field(e, "/env", "a name must be letters, digits and _, no digit first");
+        env[i] = (struct engine_env){pair->name, pair->value};
+    }
+    open->env = env;
+    open->env_n = pairs.n;
+    return 0;
+}
+
+/* A lease needs a session that runs, which without waiting it does not yet. */
+static int lease_decode(struct call *c, const struct sandbox_open_args *a,
+                        struct lease_request *request, struct session_open *open, struct err *e)
+{
+    if (!a->lease)
+        return 0;
+    if (!a->wait)
+        return err_field(e, "/lease", "a lease can be had in the same call with wait: true only");
+    *request = request_of(a->lease);
+    open->lease = request;
+    return lease_request_check(&c->s->policy, request, "/lease", e);
+}
+
+/* In the write that begins the session: without waiting this is the answer. */
+static int open_begun(struct store_tx *tx, void *ctx, const struct session_opened *o, struct err *e)
+{
+    struct call *c = ctx;
+    struct sandbox_open_result *r = c->result;
+
+    sandbox_view_fill(&r->sandbox, &o->sandbox);
+    c->status = 202;
+    return idempotency_record(c, tx, e);
+}
+
+static void open_starting(void *ctx, const struct session_opened *o)
+{
+    (void)o;
+    call_answer_early(ctx);
+}
+
+/* In the write that makes the session run. */
+static int open_running(struct store_tx *tx, void *ctx, const struct session_opened *o,
+                        struct err *e)
+{
+    struct call *c = ctx;
+    const struct sandbox_open_args *a = c->args;
+    struct sandbox_open_result *r = c->result;
+
+    if (!a->wait && !o->reused)
+        return 0; /* answered and recorded when it began */
+    sandbox_view_fill(&r->sandbox, &o->sandbox);
+    c->status = o->reused ? 200 : 201;
+    if (a->lease) {
+        r->grant = call_alloc(c, sizeof *r->grant);
+        if (!r->grant)
+            return err_set(e, ERR_INTERNAL, "no memory for the grant");
+        if (grant_fill(c, &o->lease, &o->sandbox, r->grant, e))
+            return -1;
+    }
+    return idempotency_record(c, tx, e);
+}
+
 int op_sandbox_open(struct call *c, struct err *e)
 {
     const struct sandbox_open_args *a = c->args;
-    struct sandbox_open_result *r = c->result;
-    struct lease_request request = {0};
-    struct session_opened opened;
+    struct session_hooks hooks = {.ctx = c, .running = open_running};
     struct session_open open = {.chat_id = a->chat_id,
                                 .profile = a->profile,
                                 .idle_ttl_s = a->idle_ttl_s,
+                                .hooks = &hooks,
                                 .caller = &c->caller};
+    struct lease_request request = {0};
+    struct session_opened opened;
 
-    if (!a->wait)
-        return err_field(e, "/wait", "wait: false is not supported yet");
-    if (a->lease) {
-        request = request_of(a->lease);
-        open.lease = &request;
-        if (lease_request_check(&c->s->policy, &request, "/lease", e))
-            return -1;
+    if (!a->wait) {
+        hooks.begun = open_begun;
+        hooks.starting = open_starting;
     }
-    if (authorise(c, &a->chat_id, e) || session_open(c->s, &open, &opened, e))
-        return -1;
-    sandbox_view_fill(&r->sandbox, &opened.sandbox);
-    c->status = opened.reused ? 200 : 201;
-    if (!a->lease)
-        return 0;
-    r->grant = call_alloc(c, sizeof *r->grant);
-    if (!r->grant)
-        return err_set(e, ERR_INTERNAL, "no memory for the grant");
-    return grant_fill(c, &opened.lease, &opened.sandbox, r->grant, e);
+    return env_decode(c, a->env, &open, e) || lease_decode(c, a, &request, &open, e) ||
+                   authorise(c, &a->chat_id, e) || session_open(c->s, &open, &opened, e)
+               ? -1
+               : 0;
+}
+
+void op_sandbox_open_secret(struct call *c, struct op_secret *ret)
+{
+    struct grant *grant = ((struct sandbox_open_result *)c->result)->grant;
+
+    if (grant)
+        *ret = (struct op_secret){&grant->token, &grant->lease, grant->iat};
 }
 
 /* An unknown chat is made in the workspace of the key's default user. */
@@ -147,8 +263,6 @@ static int ensure_chat(struct call *c, const struct id *chat_id, struct err *e)
 {
     struct chat_create_args make = {
         .user_id = c->caller.default_user, .chat_id = *chat_id, .has_chat_id = true};
-    struct chat chat;
-    bool made;
 
     if (!authorise(c, chat_id, e))
         return 0;
@@ -157,22 +271,29 @@ static int ensure_chat(struct call *c, const struct id *chat_id, struct err *e)
     if (id_is_zero(&make.user_id))
         return err_set(e, ERR_DEFAULT_USER_MISSING,
                        "the chat is unknown and the API key has no default_user");
-    return chat_ensure(c, &make, &chat, &made, e);
+    return chat_ensure(c, &make, e);
+}
+
+static int create_running(struct store_tx *tx, void *ctx, const struct session_opened *o,
+                          struct err *e)
+{
+    struct call *c = ctx;
+
+    *(struct sandbox *)c->result = o->sandbox;
+    return idempotency_record(c, tx, e);
 }
 
 int op_sandbox_create(struct call *c, struct err *e)
 {
     const struct chat_args *a = c->args;
-    struct session_open open = {.chat_id = a->chat_id, .caller = &c->caller};
+    struct session_hooks hooks = {.ctx = c, .running = create_running};
+    struct session_open open = {.chat_id = a->chat_id, .hooks = &hooks, .caller = &c->caller};
     struct session_opened opened;
 
-    if (ensure_chat(c, &a->chat_id, e) || session_open(c->s, &open, &opened, e))
-        return -1;
-    *(struct sandbox *)c->result = opened.sandbox;
-    return 0;
+    return ensure_chat(c, &a->chat_id, e) || session_open(c->s, &open, &opened, e) ? -1 : 0;
 }
 
-/* --- get, stop ------------------------------------------------------------------------------- */
+/* --- get, list, renew, stop ------------------------------------------------------------------------------- */
 
 static int visible(struct store_tx *tx, const struct caller *caller, const struct id *session_id,
                    struct sandbox *ret, struct err *e)
@@ -194,6 +315,50 @@ int op_sandbox_get(struct call *c, struct err *e)
 
     if (visible(c->tx, &c->caller, &a->session_id, &s, e))
         return -1;
+    sandbox_view_fill(c->result, &s);
+    return 0;
+}
+
+static int list_each(void *ctx, const struct sandbox *s, struct err *e)
+{
+    struct sandbox_view *item = page_add(ctx, s->created_at, &s->session_id);
+
+    (void)e;
+    if (item)
+        sandbox_view_fill(item, s);
+    return 0;
+}
+
+int op_sandbox_list(struct call *c, struct err *e)
+{
+    const struct sandbox_list_args *a = c->args;
+    const char *const status[] = {a->has_status ? sandbox_status_names[a->status] : NULL, NULL};
+    struct store_filter filter = {
+        .user_id = a->user_id, .chat_id = a->chat_id, .names = a->has_status ? status : NULL};
+    struct page_build page;
+    struct store_list list;
+
+    if (page_begin(&page, c, &a->page, 's', sizeof(struct sandbox_view), &list, e) ||
+        store_sandbox_list(c->tx, &list, &filter, list_each, &page, e))
+        return -1;
+    return page_end(&page, c->result, e);
+}
+
+int op_sandbox_renew(struct call *c, struct err *e)
+{
+    const struct sandbox_renew_args *a = c->args;
+    struct sandbox s;
+
+    if (visible(c->tx, &c->caller, &a->session_id, &s, e))
+        return -1;
+    if (s.status != SANDBOX_RUNNING)
+        return err_set(e, ERR_SESSION_NOT_RUNNING, "the session is %s",
+                       sandbox_status_names[s.status]);
+    session_touch(&s, store_now_ms(c->tx), a->idle_ttl_s);
+    if (store_sandbox_update(c->tx, &s, e) ||
+        session_audit(c->tx, &c->caller, "sandbox.renew", &s, "ok", e))
+        return -1;
+    store_emit(c->tx, &(struct change){.kind = CHANGE_SESSION_RUNNING, .sandbox = s});
     sandbox_view_fill(c->result, &s);
     return 0;
 }

@@ -51,10 +51,7 @@ static int reuse_row(struct store_tx *tx, void *arg, struct err *e)
         return -1;
     if (s->status != SANDBOX_RUNNING)
         return err_set(e, ERR_SESSION_NOT_RUNNING, "the session ended just now");
-    if (op->o->idle_ttl_s)
-        s->idle_ttl_s = op->o->idle_ttl_s;
-    s->last_activity_at = store_now_ms(tx);
-    s->expires_at = session_expiry(s->max_expires_at, s->last_activity_at, s->idle_ttl_s);
+    session_touch(s, store_now_ms(tx), op->o->idle_ttl_s);
     if (store_sandbox_update(tx, s, e) ||
         session_audit(tx, op->o->caller, "sandbox.reuse", s, "ok", e))
         return -1;

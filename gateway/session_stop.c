@@ -36,6 +36,14 @@ int64_t session_expiry(int64_t max_expires_at, int64_t last_activity_at, int64_t
     return idle < max_expires_at ? idle : max_expires_at;
 }
 
+void session_touch(struct sandbox *s, int64_t now_ms, int64_t idle_ttl_s)
+{
+    if (idle_ttl_s)
+        s->idle_ttl_s = idle_ttl_s;
+    s->last_activity_at = now_ms;
+    s->expires_at = session_expiry(s->max_expires_at, now_ms, s->idle_ttl_s);
+}
+
 /* --- a RUNTIME thread waits for what the broker, on the loop, is told by the door -------------- */
 
 struct cut_wait {

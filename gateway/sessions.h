@@ -27,6 +27,15 @@ void sessions_activity(struct sessions *ss, const struct id *session_id, int64_t
 /* Looks for sessions past their time; loop thread, every cleanup_interval_seconds. */
 void sessions_cleanup(struct sessions *ss);
 
+/* --- in a write ------------------------------------------------------------------------------- */
+
+/* "sandbox:<session_id>" in the audit trail. caller NULL: the gateway itself. */
+int session_audit(struct store_tx *tx, const struct caller *caller, const char *action,
+                  const struct sandbox *s, const char *outcome, struct err *e) MUST_CHECK;
+
+/* It is in use now; idle_ttl_s 0: as it was. */
+void session_touch(struct sandbox *s, int64_t now_ms, int64_t idle_ttl_s);
+
 /* --- on the RUNTIME lane, under the chat's key ------------------------------------------------- */
 
 struct session_opened {

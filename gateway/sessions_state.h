@@ -25,10 +25,6 @@ struct sessions {
     struct live *live;   /* loop */
 };
 
-/* "sandbox:<session_id>" in the audit trail. caller NULL: the gateway itself. */
-int session_audit(struct store_tx *tx, const struct caller *caller, const char *action,
-                  const struct sandbox *s, const char *outcome, struct err *e) MUST_CHECK;
-
 /* min(created + max_ttl, last activity + idle ttl) */
 int64_t session_expiry(int64_t max_expires_at, int64_t last_activity_at, int64_t idle_ttl_s);
 

@@ -1,0 +1,55 @@
+/* Workspaces: what a user's chats hold and may hold. */
+#include "leasehold/chatdir.h"
+#include "ops.h"
+
+const struct field workspace_in[] = {
+    FIELD_ID(struct workspace_args, user_id, .flags = FIELD_REQUIRED | FIELD_PATH),
+    {0},
+};
+
+const struct field workspace_fields[] = {
+    FIELD_ID(struct workspace_view, workspace_id),
+    FIELD_ID(struct workspace_view, user_id),
+    FIELD_TIME(struct workspace_view, created_at),
+    FIELD_INT(struct workspace_view, used_bytes, .doc = "of files and histories, each file once"),
+    FIELD_INT(struct workspace_view, quota_bytes),
+    FIELD_BOOL(struct workspace_view, over_quota),
+    FIELD_INT(struct workspace_view, chats, .doc = "how many"),
+    {0},
+};
+
+struct look {
+    const struct workspace_args *args;
+    struct workspace workspace;
+    int64_t chats;
+};
+
+static int look_row(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct look *l = arg;
+
+    return store_workspace_get(tx, &l->args->user_id, &l->workspace, e) ||
+                   store_chat_count(tx, &l->args->user_id, &l->chats, e)
+               ? -1
+               : 0;
+}
+
+int op_workspace_get(struct call *c, struct err *e)
+{
+    const struct config *cfg = c->s->cfg;
+    struct workspace_view *v = c->result;
+    struct look l = {.args = c->args};
+
+    if (!caller_may_see(&c->caller, &l.args->user_id))
+        return err_set(e, ERR_WORKSPACE_NOT_FOUND, "no such workspace");
+    if (store_read(c->s->store, look_row, &l, e) ||
+        chatdir_usage(cfg->sandbox.chats_root, &l.args->user_id, &v->used_bytes, e))
+        return -1;
+    v->workspace_id = l.workspace.workspace_id;
+    v->user_id = l.workspace.user_id;
+    v->created_at = l.workspace.created_at;
+    v->quota_bytes = cfg->storage.quota_bytes;
+    v->over_quota = v->used_bytes > v->quota_bytes;
+    v->chats = l.chats;
+    return 0;
+}
