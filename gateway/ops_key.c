@@ -23,7 +23,38 @@ const struct field key_create_in[] = {
 
 const struct field key_create_out[] = {
     FIELD_OBJECT(struct key_created, api_key, api_key_fields),
-    FIELD_STR(struct key_created, key, .doc = "its text, shown this once"),
+    FIELD_STR(struct key_created, key, .flags = FIELD_NULL_ZERO,
+              .doc = "shown this once; null in a repeated answer"),
+    {0},
+};
+
+const struct field key_in[] = {
+    FIELD_ID(struct key_args, key_id, .flags = FIELD_REQUIRED | FIELD_PATH),
+    {0},
+};
+
+const struct field key_list_in[] = {
+    PAGE_IN(struct key_list_args),
+    {0},
+};
+
+const struct field key_list_out[] = {
+    PAGE_OUT(api_key_fields, struct api_key),
+    {0},
+};
+
+const struct field key_update_in[] = {
+    FIELD_ID(struct key_update_args, key_id, .flags = FIELD_REQUIRED | FIELD_PATH),
+    FIELD_STR(struct key_update_args, name, .min = 1, .max = 128, .doc = "for people"),
+    FIELD_ENUM(struct key_update_args, role, .has = offsetof(struct key_update_args, has_role),
+               .names = role_names + 1),
+    FIELD_IDLIST(struct key_update_args, allowed_users,
+                 .has = offsetof(struct key_update_args, has_allowed_users),
+                 .doc = "these users and no other"),
+    FIELD_ID(struct key_update_args, default_user,
+             .has = offsetof(struct key_update_args, has_default_user)),
+    FIELD_TIME(struct key_update_args, expires_at,
+               .has = offsetof(struct key_update_args, has_expires_at)),
     {0},
 };
 
