@@ -122,8 +122,9 @@ const struct field door_spec_fields[] = {
     FIELD_INT(struct door_spec, ttl_max_s, .flags = FIELD_REQUIRED, .min = 1, .max = 604800),
     FIELD_INT(struct door_spec, stale_s, .flags = FIELD_REQUIRED, .min = 1, .max = 86400),
     FIELD_INT(struct door_spec, seal_s, .flags = FIELD_REQUIRED, .min = 1, .max = 86400),
-    FIELD_STR(struct door_spec, cert_pem, .max = DOOR_PEM_MAX),
-    FIELD_STR(struct door_spec, key_pem, .flags = FIELD_SECRET, .max = DOOR_PEM_MAX),
+    FIELD_STR(struct door_spec, cert_pem, .flags = FIELD_NULL_ZERO, .max = DOOR_PEM_MAX),
+    FIELD_STR(struct door_spec, key_pem, .flags = FIELD_SECRET | FIELD_NULL_ZERO,
+              .max = DOOR_PEM_MAX),
     FIELD_STR(struct door_spec, transport, .flags = FIELD_REQUIRED, .min = 1, .max = 256),
     FIELD_STRLIST(struct door_spec, origins, .max = 64),
     {0}};
