@@ -325,6 +325,7 @@ static void app_done(struct app *a)
     struct services *s = &a->s;
 
     lane_free(s->runtime);
+    s->runtime = NULL; /* what the inbox still tells of sessions submits no more looks */
     lane_free(s->file);
     lane_free(s->read);
     store_close(s->store);

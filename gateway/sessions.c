@@ -68,6 +68,7 @@ int sessions_wait_ready(void *ctx, const struct id *session_id, int64_t timeout_
 
 struct check {
     struct job job;
+    struct sessions *ss;
     struct services *s;
     struct id session_id;
 };
@@ -124,25 +125,50 @@ static void check_run(struct job *job)
         log_error(c->s->log, "sandbox_clean_failed", &e, LF_ID("session_id", &c->session_id));
 }
 
+static struct live *live_find(struct sessions *ss, const struct id *session_id)
+{
+    struct live *l;
+
+    HASH_FIND(hh, ss->live, session_id, sizeof *session_id, l);
+    return l;
+}
+
+static void check_submit(struct live *l);
+
 static void check_done(struct job *job)
 {
-    free((char *)job - offsetof(struct check, job));
+    struct check *c = (struct check *)((char *)job - offsetof(struct check, job));
+    struct live *l = live_find(c->ss, &c->session_id);
+
+    free(c);
+    if (!l)
+        return;
+    l->checking = false;
+    if (l->check_again)
+        check_submit(l);
 }
 
 /* A full lane or no memory: the next clean-up round asks again. */
-static void check_submit(struct sessions *ss, const struct id *session_id, const struct id *chat_id)
+static void check_submit(struct live *l)
 {
-    struct check *c = calloc(1, sizeof *c);
+    struct services *s = l->sessions->s;
+    struct check *c;
     struct err e;
 
+    l->check_again = l->checking; /* what the one under way has read may be too old */
+    if (l->checking || !s->runtime)
+        return;
+    c = calloc(1, sizeof *c);
     if (!c)
         return;
-    c->job.run = check_run;
-    c->job.done = check_done;
-    c->s = ss->s;
-    c->session_id = *session_id;
-    if (lane_submit_keyed(ss->s->runtime, chat_id, &c->job, &e))
+    *c = (struct check){.job = {.run = check_run, .done = check_done},
+                        .ss = l->sessions,
+                        .s = s,
+                        .session_id = l->session_id};
+    if (lane_submit_keyed(s->runtime, &l->chat_id, &c->job, &e))
         free(c);
+    else
+        l->checking = true;
 }
 
 /* --- watching -------------------------------------------------------------------------------- */
@@ -151,8 +177,8 @@ static void process_ended(void *ctx)
 {
     struct live *l = ctx;
 
-    l->dead = true;
-    check_submit(l->sessions, &l->session_id, &l->chat_id);
+    l->doubtful = true;
+    check_submit(l);
 }
 
 static void watch(struct live *l, int64_t pid, int64_t start, int *fd, struct server_watch **ret)
@@ -173,49 +199,62 @@ static void times_take(struct live *l, const struct sandbox *s)
     l->last_activity_at = l->saved_activity_at = s->last_activity_at;
 }
 
-static struct live *live_find(struct sessions *ss, const struct id *session_id)
-{
-    struct live *l;
-
-    HASH_FIND(hh, ss->live, session_id, sizeof *session_id, l);
-    return l;
-}
-
-static void live_add(struct sessions *ss, const struct sandbox *s)
+/* Doubtful until it runs: a start or an end that nobody finishes is finished by the rounds. */
+static struct live *live_add(struct sessions *ss, const struct sandbox *s)
 {
     struct live *l = live_find(ss, &s->session_id);
 
-    if (l) {
-        times_take(l, s);
-        return;
-    }
+    if (l)
+        return l;
     l = calloc(1, sizeof *l);
-    if (!l) { /* unwatched: its door's end and its time are noticed by the next start only */
+    if (!l) { /* its door's end and its time are noticed by the next start only */
         log_event(ss->s->log, LOG_ERROR, "sandbox_unwatched", LF_ID("session_id", &s->session_id));
-        return;
+        return NULL;
     }
     l->sessions = ss;
     l->session_id = s->session_id;
     l->chat_id = s->chat_id;
     l->keep_fd = l->door_fd = -1;
+    l->doubtful = true;
     times_take(l, s);
     HASH_ADD(hh, ss->live, session_id, sizeof l->session_id, l);
+    return l;
+}
+
+static void live_run(struct sessions *ss, const struct sandbox *s)
+{
+    struct live *l = live_add(ss, s);
+
+    if (!l)
+        return;
+    times_take(l, s);
+    if (l->watched)
+        return;
+    l->watched = true;
+    l->doubtful = false;
     if (s->keep_pid)
         watch(l, s->keep_pid, s->keep_start, &l->keep_fd, &l->keep_watch);
     watch(l, s->door_pid, s->door_start, &l->door_fd, &l->door_watch);
 }
 
+static void apply_one(struct sessions *ss, const struct change *c)
+{
+    struct live *l;
+
+    if (c->kind == CHANGE_SESSION_STARTING)
+        (void)live_add(ss, &c->sandbox);
+    else if (c->kind == CHANGE_SESSION_RUNNING)
+        live_run(ss, &c->sandbox);
+    else if (c->kind == CHANGE_SESSION_STOPPING && (l = live_find(ss, &c->sandbox.session_id)))
+        l->doubtful = true;
+    else if (c->kind == CHANGE_SESSION_ENDED && (l = live_find(ss, &c->sandbox.session_id)))
+        live_drop(ss, l);
+}
+
 void sessions_apply(struct sessions *ss, const struct change *changes, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        const struct sandbox *s = &changes[i].sandbox;
-        struct live *l;
-
-        if (changes[i].kind == CHANGE_SESSION_RUNNING)
-            live_add(ss, s);
-        else if (changes[i].kind == CHANGE_SESSION_ENDED && (l = live_find(ss, &s->session_id)))
-            live_drop(ss, l);
-    }
+    for (size_t i = 0; i < n; i++)
+        apply_one(ss, &changes[i]);
 }
 
 void sessions_door_state(struct sessions *ss, const struct id *session_id, bool door_live,
@@ -289,10 +328,10 @@ void sessions_cleanup(struct sessions *ss)
     struct live *l, *next;
 
     HASH_ITER (hh, ss->live, l, next) {
-        if (l->dead || l->expires_at <= now) {
+        if (l->doubtful || l->expires_at <= now) {
             if (l->last_activity_at > l->saved_activity_at)
                 save_activity(ss, l);
-            check_submit(ss, &l->session_id, &l->chat_id);
+            check_submit(l);
         }
     }
 }
@@ -309,16 +348,19 @@ struct adoption {
 static int adopt_session(void *ctx, const struct sandbox *s, struct err *e)
 {
     struct adoption *a = ctx;
+    struct live *l;
 
     if (broker_load_session(a->ss->s->broker, s, e))
         return -1;
     if (s->status == SANDBOX_RUNNING) {
-        live_add(a->ss, s); /* looks at it, if a process of it is gone */
+        live_run(a->ss, s); /* looks at it, if a process of it is gone */
         a->running++;
-    } else {
-        check_submit(a->ss, &s->session_id, &s->chat_id);
-        a->looked_at++;
+        return 0;
     }
+    a->looked_at++;
+    l = live_add(a->ss, s);
+    if (l)
+        check_submit(l);
     return 0;
 }
 

@@ -7,13 +7,15 @@
 #include "ready.h"
 #include "sessions.h"
 
-/* A running session as the loop watches it. */
+/* A session that has not ended, as the loop watches it. */
 struct live {
     struct id session_id, chat_id;
     int64_t expires_at, max_expires_at, last_activity_at, idle_ttl_s;
     int64_t saved_activity_at; /* as the store has it */
-    bool dead;                 /* a process of it has ended: to be looked at until it is gone */
-    int keep_fd, door_fd;      /* pidfds */
+    bool watched;              /* it runs, and its processes are watched */
+    bool doubtful; /* it does not run, or a process of it has ended: every round looks at it */
+    bool checking, check_again; /* a look is under way; another one is due after it */
+    int keep_fd, door_fd;       /* pidfds */
     struct server_watch *keep_watch, *door_watch;
     struct sessions *sessions;
     UT_hash_handle hh;

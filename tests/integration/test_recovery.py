@@ -3,6 +3,7 @@
 import os
 import signal
 import sqlite3
+import subprocess
 import time
 import unittest
 
@@ -153,12 +154,14 @@ class Recovery(unittest.TestCase):
         self.assertTrue(victims, f"no {name} runs")
         for victim in victims:
             victim.send(signal.SIGKILL)
+        # It is noticed, not found by a clean-up round (every 60 s).
         ended = wait_for(
             self,
             "the session to be failed",
             lambda: (
                 lambda s: s if s["status"] == "failed" else None
             )(gateway.expect(200, "GET", f"/sandboxes/{sandbox['session_id']}")),
+            5,
         )
         self.assertRegex(ended["reason"], reason)
         lease = gateway.expect(200, "GET", f"/leases/{grant['lease']['lease_id']}")
@@ -220,6 +223,28 @@ class Recovery(unittest.TestCase):
             "the session to be ended",
             lambda: gateway.expect(200, "GET", f"/sandboxes/{sandbox['session_id']}")["status"]
             == "failed",
+        )
+        self.assert_nothing_left()
+
+    def test_a_stop_that_could_not_remove_everything_is_finished_by_a_cleanup_round(self):
+        gateway = self.start(sandbox={"cleanup_interval_seconds": 1})
+        sandbox, _ = gateway.open(self.chat, lease={})
+        # What is a mount point cannot be unlinked.
+        log = os.path.join(gateway.run_dir, sandbox["session_id"], "door.log")
+        subprocess.run(["mount", "--bind", log, log], check=True)
+        try:
+            path = f"/sandboxes/{sandbox['session_id']}"
+            status, _, body = gateway.rest("POST", path + "/stop", {})
+            self.assertEqual((status, body["code"]), (500, "sandbox_stop_failed"))
+            self.assertEqual(gateway.expect(200, "GET", path)["status"], "stopping")
+            # Also by a gateway that was started into it.
+            gateway.kill9()
+            gateway.start()
+            self.assertEqual(gateway.expect(200, "GET", path)["status"], "stopping")
+        finally:
+            subprocess.run(["umount", log], check=True)
+        wait_for(
+            self, "the stop", lambda: gateway.expect(200, "GET", path)["status"] == "stopped"
         )
         self.assert_nothing_left()
 
