@@ -1,0 +1,151 @@
+"""TLS at the doors: the internal CA, the operator's files, and that plain is not served beside it."""
+
+import hashlib
+import os
+import socket
+import ssl
+import subprocess
+import unittest
+import urllib.parse
+
+from gateway import Gateway
+from ws import WsClient
+
+
+def echo(test, client, line):
+    client.send_text(line)
+    _, got = client.recv(20)
+    test.assertEqual(got.decode(), line)
+
+
+def trusting(ca_pem):
+    return ssl.create_default_context(cadata=ca_pem)
+
+
+def served_certificate(endpoint):
+    address = urllib.parse.urlsplit(endpoint["url"])
+    context = ssl._create_unverified_context()  # pylint: disable=protected-access
+    with socket.create_connection((address.hostname, address.port), 10) as plain:
+        with context.wrap_socket(plain) as tls:
+            return tls.getpeercert(binary_form=True), tls.version()
+
+
+class InternalCa(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.gateway = Gateway({"door": {"tls": "internal-ca"}})
+        cls.addClassCleanup(cls.gateway.cleanup)
+
+    def open(self):
+        return self.gateway.open(self.gateway.new_chat()["chat_id"], lease={})
+
+    def test_a_client_that_trusts_the_ca_of_its_grant_talks_to_the_agent(self):
+        _, grant = self.open()
+        endpoint = grant["endpoint"]
+        self.assertTrue(endpoint["url"].startswith("wss://127.0.0.1:"))
+        client = self.gateway.connect(grant, ssl_context=trusting(endpoint["ca_pem"]))
+        echo(self, client, "hello")
+        echo(self, client, "x" * 262144)
+        client.close()
+
+    def test_the_certificate_is_the_pinned_one_and_each_sessions_own(self):
+        pins = set()
+        for _ in range(2):
+            _, grant = self.open()
+            der, version = served_certificate(grant["endpoint"])
+            self.assertEqual(hashlib.sha256(der).hexdigest(), grant["endpoint"]["cert_sha256"])
+            self.assertIn(version, ("TLSv1.2", "TLSv1.3"))
+            pins.add(grant["endpoint"]["cert_sha256"])
+        self.assertEqual(len(pins), 2)
+
+    def test_another_authority_and_another_name_are_refused_by_the_client(self):
+        _, grant = self.open()
+        with self.assertRaises(ssl.SSLCertVerificationError):
+            self.gateway.connect(grant, ssl_context=ssl.create_default_context())
+        endpoint = grant["endpoint"]
+        address = urllib.parse.urlsplit(endpoint["url"])
+        context = trusting(endpoint["ca_pem"])
+        with socket.create_connection((address.hostname, address.port), 10) as plain:
+            with self.assertRaises(ssl.SSLCertVerificationError):
+                context.wrap_socket(plain, server_hostname="elsewhere.example")
+
+    def test_a_revocation_cuts_with_its_code_over_tls_too(self):
+        _, grant = self.open()
+        client = self.gateway.connect(grant, ssl_context=trusting(grant["endpoint"]["ca_pem"]))
+        lease = grant["lease"]["lease_id"]
+        answer = self.gateway.expect(200, "DELETE", f"/leases/{lease}?wait_ms=5000")
+        self.assertEqual(answer["doors"][0]["cut"], 1)
+        self.assertEqual(client.wait_closed(10), 4403)
+
+    def test_plain_websocket_is_not_served_beside_tls(self):
+        _, grant = self.open()
+        plain = "ws" + grant["endpoint"]["url"][3:]
+        with self.assertRaises(Exception):
+            WsClient.connect(plain, headers={"Authorization": "Bearer " + grant["token"]})
+
+    def test_the_ca_outlives_a_restart_and_its_key_is_ours_alone(self):
+        _, grant = self.open()
+        client = self.gateway.connect(grant, ssl_context=trusting(grant["endpoint"]["ca_pem"]))
+        self.gateway.kill9()
+        self.gateway.start()
+        echo(self, client, "still here")
+        again = self.gateway.expect(
+            201, "POST", "/leases", {"session_id": grant["lease"]["session_id"]}
+        )
+        self.assertEqual(again["endpoint"], grant["endpoint"])
+        key = os.stat(os.path.join(self.gateway.dir, "certs", "ca.key"))
+        self.assertEqual(key.st_mode & 0o777, 0o600)
+
+    def test_leasectl_connects_over_tls(self):
+        chat = self.gateway.new_chat()["chat_id"]
+        done = self.gateway.ctl("connect", chat, input="over tls\n")
+        self.assertEqual((done.returncode, done.stdout), (0, "over tls\n"), done.stderr)
+
+    def test_the_key_is_in_no_command_line_environment_or_log(self):
+        self.open()
+        for process in self.gateway.sandboxes_left():
+            for name in ("cmdline", "environ"):
+                with open(f"/proc/{process.pid}/{name}", "rb") as text:
+                    self.assertNotIn(b"PRIVATE KEY", text.read())
+        self.assertNotIn("PRIVATE KEY", self.gateway.log_text())
+
+
+class Files(unittest.TestCase):
+    def make_pair(self, directory):
+        cert, key = os.path.join(directory, "door.pem"), os.path.join(directory, "door.key")
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+            + ["-nodes", "-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=localhost"]
+            + ["-addext", "subjectAltName=IP:127.0.0.1"],
+            check=True,
+            capture_output=True,
+        )
+        return cert, key
+
+    def test_the_operators_certificate_is_served(self):
+        gateway = Gateway.for_test(self, start=False)
+        cert, key = self.make_pair(gateway.dir)
+        gateway.edit_config({"door": {"tls": "files", "cert_file": "door.pem", "key_file": "door.key"}})
+        gateway.start()
+        _, grant = gateway.open(gateway.new_chat()["chat_id"], lease={})
+        self.assertIsNone(grant["endpoint"]["ca_pem"])
+        with open(cert, encoding="ascii") as text:
+            client = gateway.connect(grant, ssl_context=trusting(text.read()))
+        echo(self, client, "hello")
+        self.assertTrue(os.path.exists(key))
+
+    def test_a_missing_or_foreign_key_is_named_at_the_start(self):
+        gateway = Gateway.for_test(self, start=False)
+        cert, _ = self.make_pair(gateway.dir)
+        gateway.edit_config({"door": {"tls": "files", "cert_file": cert, "key_file": "nowhere.key"}})
+        done = gateway.run_program("leasehold", "run", "--config", gateway.config)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("nowhere.key", done.stderr)
+        gateway.edit_config({"door": {"key_file": "keys/lease-signing.pem"}})
+        done = gateway.run_program("leasehold", "run", "--config", gateway.config)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no certificate with its key", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
