@@ -15,6 +15,7 @@
 #include "leasehold/process.h"
 #include "openapi.h"
 #include "idempotency.h"
+#include "meters.h"
 #include "rest.h"
 #include "sessions.h"
 
@@ -23,6 +24,8 @@ extern char **environ;
 #define READ_THREADS   2
 #define FILE_THREADS   4
 #define LANE_QUEUE_MAX 1000
+#define SCRAPES_MAX    8
+#define LAG_EVERY_MS   250
 #define DRAIN_POLL_MS  20
 #define DRAIN_MAX_MS   30000
 #define OPENAPI_CAP    (4u * 1024 * 1024)
@@ -33,7 +36,8 @@ struct app {
     struct services s;
     struct keyset *keys;
     struct tls_ca *tls;
-    struct server_timer *drain_timer;
+    struct server_timer *drain_timer, *lag_timer;
+    int64_t lag_due_us; /* when lag_timer should run */
     struct buf openapi;
     int64_t drain_until_us;
     int lock_fd, log_fd;
@@ -188,6 +192,30 @@ static void cleanup_due(void *ctx)
     server_timer_arm(s->cleanup_timer, s->cfg->sandbox.cleanup_interval_seconds * 1000);
 }
 
+static void lag_arm(struct app *a)
+{
+    a->lag_due_us = clock_boot_us(a->s.clock) + LAG_EVERY_MS * 1000;
+    server_timer_arm(a->lag_timer, LAG_EVERY_MS);
+}
+
+/* libuv counts whole milliseconds, and may be up to one early. */
+static void lag_due(void *ctx)
+{
+    struct app *a = ctx;
+    int64_t lag_us = clock_boot_us(a->s.clock) - a->lag_due_us;
+
+    metric_observe(meter(a->s.meters, METER_LOOP_LAG), 0, 0, lag_us > 0 ? lag_us : 0);
+    lag_arm(a);
+}
+
+static void on_turn(void *ctx, int64_t busy_us)
+{
+    const struct services *s = ctx;
+
+    metric_add(meter(s->meters, METER_LOOP_TURNS), 0, 0, 1);
+    metric_observe(meter(s->meters, METER_LOOP_TURN), 0, 0, busy_us);
+}
+
 /* --- together -------------------------------------------------------------------------------- */
 
 static int log_make(struct app *a, struct err *e)
@@ -222,6 +250,20 @@ static int keys_load(struct app *a, struct err *e)
     return 0;
 }
 
+static int meters_make(struct app *a, struct err *e)
+{
+    a->s.meters = meters_new(e);
+    return a->s.meters ? 0 : -1;
+}
+
+/* Tests fill queues: LEASEHOLD_TEST_QUEUE_MAX=2 (docs/operations.md). 0: not set. */
+static size_t test_queue_max(void)
+{
+    const char *text = getenv("LEASEHOLD_TEST_QUEUE_MAX");
+
+    return text ? strtoul(text, NULL, 10) : 0;
+}
+
 static int store_make(struct app *a, struct err *e)
 {
     char path[4096];
@@ -230,8 +272,10 @@ static int store_make(struct app *a, struct err *e)
                               .inbox = server_inbox(a->s.server),
                               .readers = READ_THREADS + FILE_THREADS + 4,
                               .changed = changes_post,
-                              .changed_ctx = &a->s};
+                              .changed_ctx = &a->s,
+                              .queue_max = test_queue_max()};
 
+    meters_store(a->s.meters, &o.meters);
     if ((size_t)snprintf(path, sizeof path, "%s/" STORE_FILE, a->cfg.storage.data_dir) >=
         sizeof path)
         return err_set(e, ERR_INTERNAL, "storage.data_dir is too long a path");
@@ -240,16 +284,31 @@ static int store_make(struct app *a, struct err *e)
     return store_open(&o, &a->s.store, e);
 }
 
+static struct lane *lane_make(struct app *a, enum meter_lane which, const char *name,
+                              unsigned threads, struct err *e)
+{
+    size_t queue_max = test_queue_max() ? test_queue_max() : LANE_QUEUE_MAX;
+    struct lane *l = lane_new(name, threads, queue_max, server_inbox(a->s.server), e);
+    struct lane_meters meters;
+
+    if (!l)
+        return NULL;
+    meters_lane(a->s.meters, which, &meters);
+    lane_meter(l, &meters);
+    return l;
+}
+
 static int lanes_make(struct app *a, struct err *e)
 {
-    struct inbox *in = server_inbox(a->s.server);
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     unsigned runtime = cpus > 0 ? (unsigned)cpus * 2 : 2;
+    struct services *s = &a->s;
 
-    a->s.read = lane_new("read", READ_THREADS, LANE_QUEUE_MAX, in, e);
-    a->s.file = a->s.read ? lane_new("file", FILE_THREADS, LANE_QUEUE_MAX, in, e) : NULL;
-    a->s.runtime = a->s.file ? lane_new("runtime", runtime, LANE_QUEUE_MAX, in, e) : NULL;
-    return a->s.runtime ? 0 : -1;
+    s->read = lane_make(a, METER_READ, "read", READ_THREADS, e);
+    s->file = s->read ? lane_make(a, METER_FILE, "file", FILE_THREADS, e) : NULL;
+    s->runtime = s->file ? lane_make(a, METER_RUNTIME, "runtime", runtime, e) : NULL;
+    s->scrape = s->runtime ? lane_new("scrape", 1, SCRAPES_MAX, server_inbox(s->server), e) : NULL;
+    return s->scrape ? 0 : -1;
 }
 
 static int host_make(struct app *a, struct err *e)
@@ -269,6 +328,7 @@ static int server_make(struct app *a, struct err *e)
                                      .ws_open = ws_open,
                                      .ws_message = ws_message,
                                      .ws_closed = ws_closed,
+                                     .turn = on_turn,
                                      .ws_ping_ms = BOT_WS_PING_MS};
 
     if (server_new(&a->cfg, a->s.log, &handler, &a->s.server, e))
@@ -276,7 +336,8 @@ static int server_make(struct app *a, struct err *e)
     a->s.broker_timer = server_timer_new(a->s.server, broker_due, &a->s);
     a->s.cleanup_timer = server_timer_new(a->s.server, cleanup_due, &a->s);
     a->drain_timer = server_timer_new(a->s.server, drain_look, a);
-    return a->s.broker_timer && a->s.cleanup_timer && a->drain_timer
+    a->lag_timer = server_timer_new(a->s.server, lag_due, a);
+    return a->s.broker_timer && a->s.cleanup_timer && a->drain_timer && a->lag_timer
                ? 0
                : err_set(e, ERR_INTERNAL, "no memory for the timers");
 }
@@ -312,8 +373,8 @@ static int openapi_make(struct app *a, struct err *e)
 
 static int app_make(struct app *a, struct err *e)
 {
-    return log_make(a, e) || run_dir_take(a, e) || keys_load(a, e) || host_make(a, e) ||
-                   server_make(a, e) || store_make(a, e) || lanes_make(a, e) ||
+    return log_make(a, e) || meters_make(a, e) || run_dir_take(a, e) || keys_load(a, e) ||
+                   host_make(a, e) || server_make(a, e) || store_make(a, e) || lanes_make(a, e) ||
                    brokers_make(a, e) || openapi_make(a, e) || chats_recover(&a->s, e) ||
                    sessions_adopt(a->s.sessions, e)
                ? -1
@@ -324,6 +385,7 @@ static void app_done(struct app *a)
 {
     struct services *s = &a->s;
 
+    lane_free(s->scrape);
     lane_free(s->runtime);
     s->runtime = NULL; /* what the inbox still tells of sessions submits no more looks */
     lane_free(s->file);
@@ -340,7 +402,9 @@ static void app_done(struct app *a)
     server_timer_free(s->broker_timer);
     server_timer_free(s->cleanup_timer);
     server_timer_free(a->drain_timer);
+    server_timer_free(a->lag_timer);
     server_free(s->server);
+    meters_free(s->meters);
     if (s->host.engine)
         s->host.engine->v->free(s->host.engine);
     keyset_free(a->keys);
@@ -359,6 +423,7 @@ static int app_serve(struct app *a, struct err *e)
     struct server_signals signals = {.ctx = a, .on_term = on_term, .on_hup = on_hup};
 
     server_timer_arm(a->s.broker_timer, 0);
+    lag_arm(a);
     server_timer_arm(a->s.cleanup_timer, a->cfg.sandbox.cleanup_interval_seconds * 1000);
     if (ready_write(a, e))
         return -1;

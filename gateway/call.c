@@ -2,11 +2,17 @@
 #include <string.h>
 
 #include "idempotency.h"
+#include "meters.h"
 #include "op.h"
 #include "services.h"
 
 /* Arguments, result and everything between them of one call. */
 #define CALL_ARENA_CAP (4u * 1024 * 1024)
+
+/* How long a call may wait for its turn. Behind another operation on its chat that may be a whole
+ * start of a sandbox, with the end of the former one before it. */
+#define WAIT_S       30
+#define WAIT_START_S 15 /* and the start timeout */
 
 struct call *call_new(struct services *s)
 {
@@ -42,6 +48,18 @@ static void log_call(const struct call *c)
               LF_INT("us", clock_boot_us(c->s->clock) - c->started_us));
 }
 
+/* The reply of a call that was answered early, by another. */
+static void answered(struct call *c)
+{
+    (void)c;
+}
+
+static void count_call(const struct call *c)
+{
+    if (c->reply != answered)
+        meters_request(c->s->meters, c->op, c->status, clock_boot_us(c->s->clock) - c->started_us);
+}
+
 void call_finish(struct call *c)
 {
     if (c->rc)
@@ -51,6 +69,7 @@ void call_finish(struct call *c)
     if (c->idempotent && !idempotency_settle(c))
         return; /* comes again when the answer is recorded */
     log_call(c);
+    count_call(c);
     c->reply(c);
     call_free(c);
 }
@@ -70,8 +89,34 @@ static void call_ran(struct call *c)
         call_finish(c);
 }
 
+static enum meter_lane meter_lane_of(const struct call *c)
+{
+    switch (idempotency_lane(c)) {
+    case ON_WRITE:
+        return METER_WRITE;
+    case ON_FILE:
+        return METER_FILE;
+    case ON_RUNTIME:
+        return METER_RUNTIME;
+    case ON_LOOP:
+    case ON_READ:
+    case ON_SCRAPE:
+        break;
+    }
+    return METER_READ;
+}
+
+/* Nobody waits for it any more, and it would only hold up the next. */
+static int too_late(const struct call *c, struct err *e)
+{
+    metric_add(meter(c->s->meters, METER_LANE_EXPIRED), meter_lane_of(c), 0, 1);
+    return err_set(e, ERR_BUSY, "the time of the call was over before its turn came");
+}
+
 static int call_run(struct call *c, struct err *e)
 {
+    if (clock_boot_us(c->s->clock) > c->deadline_us)
+        return too_late(c, e);
     return c->idempotent ? idempotency_run(c, e) : c->op->run(c, e);
 }
 
@@ -133,6 +178,9 @@ static int submit(struct call *c, struct err *e)
     case ON_WRITE:
         c->store_job = (struct store_job){.job.done = write_done, .fn = run_in_tx, .arg = c};
         return store_submit(s->store, &c->store_job, e);
+    case ON_SCRAPE:
+        meters_collect(s);
+        return lane_submit(s->scrape, &c->job, e);
     case ON_LOOP:
         break;
     }
@@ -141,10 +189,19 @@ static int submit(struct call *c, struct err *e)
     return 0;
 }
 
+static int64_t wait_s(const struct call *c)
+{
+    if (c->op->timeout_s)
+        return c->op->timeout_s;
+    return c->op->lane == ON_RUNTIME ? c->s->cfg->sandbox.start_timeout_seconds + WAIT_START_S
+                                     : WAIT_S;
+}
+
 void call_start(struct call *c)
 {
     struct err e;
 
+    c->deadline_us = c->started_us + wait_s(c) * 1000000;
     if (c->op->out_size && !(c->result = call_alloc(c, c->op->out_size))) {
         err_set(&e, ERR_INTERNAL, "no memory for the answer");
         call_fail(c, &e);
@@ -162,11 +219,6 @@ void call_again(struct call *c)
 }
 
 /* --- an answer before the end ---------------------------------------------------------------- */
-
-static void answered(struct call *c)
-{
-    (void)c;
-}
 
 static void early_done(struct job *job)
 {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "leasehold/door_proto.h"
+#include "meters.h"
 #include "sessions.h"
 
 /* --- from the writer to the loop ------------------------------------------------------------- */
@@ -17,10 +18,21 @@ struct batch {
     struct change changes[];
 };
 
+static void count_changes(const struct services *s, const struct change *changes, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (changes[i].kind == CHANGE_GRANT)
+            metric_add(meter(s->meters, METER_LEASE_GRANTS), 0, 0, 1);
+        else if (changes[i].kind == CHANGE_EXTEND)
+            metric_add(meter(s->meters, METER_LEASE_RENEWALS), 0, 0, 1);
+    }
+}
+
 static void batch_apply(struct job *job)
 {
     struct batch *b = (struct batch *)((char *)job - offsetof(struct batch, job));
 
+    count_changes(b->s, b->changes, b->n);
     broker_apply(b->s->broker, b->changes, b->n, b->committed_us);
     sessions_apply(b->s->sessions, b->changes, b->n);
     free(b);
@@ -158,24 +170,36 @@ static int door_audit_run(struct store_tx *tx, void *arg, struct err *e)
                        e);
 }
 
+static void audit_lost(struct services *s, const struct broker_event *ev, const struct err *e)
+{
+    log_error(s->log, "audit_lost", e, LF_STR("action", action_of(ev)),
+              LF_ID("session_id", &ev->session_id), LF_ID("lease_id", &ev->lease_id));
+    metric_add(meter(s->meters, METER_AUDIT_FAILURES), 0, 0, 1);
+}
+
 static void door_audit_done(struct job *job)
 {
     struct door_audit *a =
         (struct door_audit *)((char *)job - offsetof(struct door_audit, job.job));
 
     if (a->job.rc)
-        log_error(a->s->log, "audit_failed", &a->job.e);
+        audit_lost(a->s, &a->ev, &a->job.e);
     free(a);
 }
 
 static void on_event(void *ctx, const struct broker_event *ev)
 {
     struct services *s = ctx;
-    struct door_audit *a = calloc(1, sizeof *a);
+    struct door_audit *a;
     struct err e;
 
+    meters_event(s->meters, ev);
+    if (ev->over_rate)
+        return; /* counted as dropped */
+    a = calloc(1, sizeof *a);
     if (!a) {
-        log_event(s->log, LOG_ERROR, "audit_lost", LF_STR("action", action_of(ev)));
+        err_set(&e, ERR_INTERNAL, "no memory");
+        audit_lost(s, ev, &e);
         return;
     }
     a->s = s;
@@ -186,7 +210,7 @@ static void on_event(void *ctx, const struct broker_event *ev)
               LF_ID("lease_id", &ev->lease_id), LF_INT("code", ev->code), LF_INT("cut", ev->cut),
               LF_INT("latency_us", ev->latency_us), LF_STR("verdict", a->verdict));
     if (store_submit(s->store, &a->job, &e)) {
-        log_error(s->log, "audit_lost", &e, LF_STR("action", action_of(ev)));
+        audit_lost(s, ev, &e);
         free(a);
     }
 }
@@ -222,6 +246,13 @@ static void on_activity(void *ctx, const struct id *session_id, int64_t last_ms)
     sessions_activity(s->sessions, session_id, last_ms);
 }
 
+static void on_ending(void *ctx, int code, size_t n)
+{
+    const struct services *s = ctx;
+
+    meters_ending(s->meters, code, n);
+}
+
 static void on_wake(void *ctx, int64_t delay_ms)
 {
     struct services *s = ctx;
@@ -240,6 +271,7 @@ void changes_broker_hooks(struct services *s, struct broker_hooks *ret)
         .session = on_session,
         .activity = on_activity,
         .event = on_event,
+        .ending = on_ending,
         .wake = on_wake,
     };
 }

@@ -26,6 +26,7 @@ enum op_lane {
     ON_WRITE,   /* inside a group commit: call->tx; answered after the commit */
     ON_FILE,    /* may block on disk */
     ON_RUNTIME, /* may block on engine and processes; one at a time per key() */
+    ON_SCRAPE, /* reads /proc; a lane of its own, so that it is answered when the others are full */
 };
 
 /* What no record of an answer may keep. */
@@ -41,8 +42,9 @@ struct op {
     const char *path; /* "/api/v1/leases/{lease_id}" */
     enum role role;   /* the least one; ROLE_NONE: no key needed */
     enum op_lane lane;
-    int status; /* of a success, unless run sets another … */
-    int also;   /* … which is this one; 0: it does not */
+    int status;         /* of a success, unless run sets another … */
+    int also;           /* … which is this one; 0: it does not */
+    unsigned timeout_s; /* for it to begin to run; 0: call.c's for the lane */
     const struct field *in, *out;
     size_t in_size, out_size;
     const char *media; /* of an answer that is not from `out`: call->raw */
@@ -60,6 +62,12 @@ struct op {
 
 extern const struct op ops_table[]; /* ends with name NULL */
 
+/* Whether it can be asked for by a WebSocket message: one answer, from its field table. */
+static inline bool op_has_message(const struct op *op)
+{
+    return !op->rest_alias && !op->media;
+}
+
 struct call {
     struct services *s;
     const struct op *op; /* NULL until routed */
@@ -69,6 +77,7 @@ struct call {
     char traceparent[56];
     uint64_t conn;
     int64_t started_us;
+    int64_t deadline_us; /* it does not begin to run after this */
 
     void *args, *result;
     struct store_tx *tx; /* during run, ON_READ and ON_WRITE */

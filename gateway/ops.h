@@ -27,6 +27,7 @@ int op_health(struct call *c, struct err *e);
 int op_healthz(struct call *c, struct err *e);
 int op_readyz(struct call *c, struct err *e);
 int op_jwks(struct call *c, struct err *e);
+int op_metrics(struct call *c, struct err *e);
 int op_openapi(struct call *c, struct err *e);
 
 /* --- ops_key.c ------------------------------------------------------------------------------- */

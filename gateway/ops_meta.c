@@ -1,6 +1,7 @@
 /* Health, readiness, and the keys that verify tokens. */
 #include <string.h>
 
+#include "meters.h"
 #include "ops.h"
 
 const struct field health_out[] = {
@@ -92,4 +93,19 @@ int op_openapi(struct call *c, struct err *e)
     (void)e;
     c->raw = c->s->openapi;
     return 0;
+}
+
+#define METRICS_CAP (2u * 1024 * 1024)
+
+int op_metrics(struct call *c, struct err *e)
+{
+    struct buf b;
+
+    if (!c->s->cfg->metrics_enabled)
+        return err_set(e, ERR_NOT_FOUND, "metrics are off");
+    buf_init(&b, METRICS_CAP);
+    meters_write(c->s->meters, &b);
+    c->raw = buf_ok(&b) ? arena_strndup(c->arena, b.data, b.len) : NULL;
+    buf_done(&b);
+    return c->raw ? 0 : err_set(e, ERR_INTERNAL, "no memory for the metrics");
 }

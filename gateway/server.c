@@ -8,7 +8,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "leasehold/clock.h"
 #include "server_state.h"
 
 #define SWEEP_MS       1000
@@ -110,30 +109,26 @@ static void on_sweep(uv_timer_t *t)
 
 /* --- turns ----------------------------------------------------------------------------------- */
 
-static void on_turn_begins(uv_check_t *check)
+/* What was not waiting was work; libuv runs most of it inside the wait's own phase. */
+static void on_turn(uv_prepare_t *prepare)
 {
-    struct server *s = check->data;
-    s->turn_us = clock_boot_us(&clock_system);
-}
-
-static void on_turn_ends(uv_prepare_t *prepare)
-{
-    const struct server *s = prepare->data;
-    if (s->turn_us != 0 && s->handler.turn != NULL) {
-        s->handler.turn(s->handler.ctx, clock_boot_us(&clock_system) - s->turn_us);
+    struct server *s = prepare->data;
+    uint64_t now_ns = uv_hrtime(), idle_ns = uv_metrics_idle_time(&s->loop);
+    if (s->turn_ns != 0 && s->handler.turn != NULL) {
+        uint64_t busy_ns = now_ns - s->turn_ns - (idle_ns - s->idle_ns);
+        s->handler.turn(s->handler.ctx, (int64_t)(busy_ns / 1000));
     }
+    s->turn_ns = now_ns;
+    s->idle_ns = idle_ns;
 }
 
-/* They look on: the loop ends without them. */
+/* It looks on: the loop ends without it. */
 static void turns_watch(struct server *s)
 {
-    (void)uv_check_init(&s->loop, &s->turn_begins);
-    (void)uv_prepare_init(&s->loop, &s->turn_ends);
-    s->turn_begins.data = s->turn_ends.data = s;
-    (void)uv_check_start(&s->turn_begins, on_turn_begins);
-    (void)uv_prepare_start(&s->turn_ends, on_turn_ends);
-    uv_unref((uv_handle_t *)&s->turn_begins);
-    uv_unref((uv_handle_t *)&s->turn_ends);
+    (void)uv_prepare_init(&s->loop, &s->turn);
+    s->turn.data = s;
+    (void)uv_prepare_start(&s->turn, on_turn);
+    uv_unref((uv_handle_t *)&s->turn);
 }
 
 static int server_open(struct server *s, struct err *e)
@@ -170,6 +165,7 @@ int server_new(const struct config *cfg, struct log *log, const struct server_ha
         free(s);
         return err_set(e, ERR_INTERNAL, "libuv does not start");
     }
+    (void)uv_loop_configure(&s->loop, UV_METRICS_IDLE_TIME);
     (void)uv_timer_init(&s->loop, &s->sweep);
     s->sweep.data = s;
     (void)uv_timer_start(&s->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
@@ -203,8 +199,7 @@ void server_free(struct server *s)
     listener_close(&s->tcp);
     listener_close(&s->local);
     uv_close((uv_handle_t *)&s->sweep, NULL);
-    uv_close((uv_handle_t *)&s->turn_begins, NULL);
-    uv_close((uv_handle_t *)&s->turn_ends, NULL);
+    uv_close((uv_handle_t *)&s->turn, NULL);
     context_close(s);
     inbox_free(s->inbox);
     (void)uv_run(&s->loop, UV_RUN_DEFAULT);

@@ -37,9 +37,8 @@ struct server {
     uint64_t socket_dev, socket_ino; /* of the path when we bound it */
     uv_signal_t signals[SERVER_SIGNALS];
     uv_timer_t sweep;
-    uv_check_t turn_begins; /* behind the wait for events … */
-    uv_prepare_t turn_ends; /* … and before the next one */
-    int64_t turn_us;        /* when it began; 0: none has */
+    uv_prepare_t turn;         /* before each wait for events */
+    uint64_t turn_ns, idle_ns; /* then: the time, and what of it the loop has waited */
 
     struct conn *conns;
     uint64_t last_conn;

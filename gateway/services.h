@@ -26,10 +26,12 @@ struct services {
     const struct clock *clock;          /* any thread */
     struct store *store;                /* any thread, see store.h */
     const struct keyset *keys;          /* any thread, constant */
-    const struct tls_ca *tls;        /* any thread, constant; NULL: doors speak plain */
+    const struct tls_ca *tls;           /* any thread, constant; NULL: doors speak plain */
     struct lease_policy policy;         /* any thread, constant */
     const char *openapi;                /* any thread, constant */
     struct lane *read, *file, *runtime; /* any thread */
+    struct lane *scrape;                /* any thread */
+    struct meters *meters;              /* any thread, see meters.h */
     struct server *server;              /* loop */
     struct auth *auth;                  /* loop */
     struct broker *broker;              /* loop */

@@ -7,6 +7,7 @@
 
 #include "leasehold/chatdir.h"
 #include "leasehold/door_proto.h"
+#include "meters.h"
 #include "sessions_state.h"
 
 struct opening {
@@ -17,6 +18,8 @@ struct opening {
     struct arena *arena;
     struct session_opened *ret;
     struct sandbox sandbox; /* the one being opened */
+    struct id new_id;       /* of a new one */
+    bool replaces;
     char secret[DOOR_SECRET_TEXT];
     struct buf cert_pem, key_pem; /* of the door's TLS; empty: plain */
 };
@@ -59,19 +62,23 @@ static int reuse_row(struct store_tx *tx, void *arg, struct err *e)
     return running_row(tx, op, e);
 }
 
-/* Why the active session cannot be reused; NULL: it can. */
-static const char *unusable(struct opening *op, const struct sandbox *s,
-                            struct engine_status *status, struct err *e)
+/* Why the active session cannot be reused; NULL: it can. Nothing is ever ended on the strength of an
+ * error. */
+static int unusable(struct opening *op, const struct sandbox *s, struct engine_status *status,
+                    const char **ret, struct err *e)
 {
     int64_t now = clock_wall_ms(op->s->clock);
 
+    *ret = "replaced";
     if (s->status != SANDBOX_RUNNING)
-        return "replaced";
+        return 0;
+    *ret = s->max_expires_at <= now ? "max_ttl" : "idle";
     if (s->expires_at <= now)
-        return s->max_expires_at <= now ? "max_ttl" : "idle";
+        return 0;
     if (sandbox_host_status(&op->s->host, s, status, e))
-        return "replaced";
-    return status->alive ? NULL : status->reason;
+        return -1;
+    *ret = status->alive ? NULL : status->reason;
+    return 0;
 }
 
 static int reuse(struct opening *op, struct err *e)
@@ -202,13 +209,12 @@ static int start_and_record(struct opening *op, struct err *e)
         chatdir_history_md_path(cfg->chats_root, &op->chat.user_id, &op->chat.chat_id, history,
                                 sizeof history, e))
         return -1;
-    if (sandbox_host_start(&op->s->host, &start, &op->sandbox, e))
+    if (session_host_start(op->s, &start, &op->sandbox, e))
         return -1;
     if (!store_write(op->s->store, record_row, op, e))
         return 0;
-    if (sandbox_host_stop(&op->s->host, &op->sandbox, 0, &why))
-        log_error(op->s->log, "sandbox_clean_failed", &why,
-                  LF_ID("session_id", &op->sandbox.session_id));
+    if (session_host_stop(op->s, &op->sandbox, 0, &why))
+        session_clean_failed(op->s, &op->sandbox.session_id, &why);
     return -1;
 }
 
@@ -231,7 +237,7 @@ static int start(struct opening *op, struct err *e)
                           .user_id = op->chat.user_id,
                           .workspace_id = op->chat.workspace_id,
                           .status = SANDBOX_STARTING};
-    id_random(&s->session_id);
+    s->session_id = op->new_id;
     snprintf(s->engine, sizeof s->engine, "%s", op->s->host.engine->v->name);
     snprintf(s->node, sizeof s->node, "%s", op->s->cfg->app.node);
     snprintf(s->profile, sizeof s->profile, "%s", op->profile->name);
@@ -274,13 +280,16 @@ static int take_away(struct opening *op, const char *reason, struct err *e)
                                 .reason = reason,
                                 .status = ended_itself ? SANDBOX_FAILED : SANDBOX_STOPPED,
                                 .close_code = ended_itself ? CLOSE_AGENT_ENDED : CLOSE_REVOKED,
-                                .grace_ms = 5000};
+                                .grace_ms = 5000,
+                                .replacing = true};
     struct sandbox old;
 
     if (session_stop(op->s, &stop, &old, e))
         return -1;
-    log_event(op->s->log, LOG_INFO, "sandbox_replaced", LF_ID("session_id", &old.session_id),
-              LF_ID("chat_id", &old.chat_id), LF_STR("reason", reason));
+    op->replaces = true;
+    log_event(op->s->log, LOG_INFO, "sandbox_replaced", LF_ID("session_id", &op->new_id),
+              LF_ID("chat_id", &old.chat_id), LF_ID("previous_session_id", &old.session_id),
+              LF_STR("previous_container_id", old.container_id), LF_STR("reason", reason));
     return 0;
 }
 
@@ -291,8 +300,10 @@ static int open_chat(struct opening *op, struct err *e)
 
     if (store_read(op->s->store, look, op, e))
         return -1;
+    id_random(&op->new_id);
     if (!id_is_zero(&op->sandbox.session_id)) {
-        reason = unusable(op, &op->sandbox, &status, e);
+        if (unusable(op, &op->sandbox, &status, &reason, e))
+            return -1;
         if (!reason)
             return reuse(op, e);
         if (take_away(op, reason, e))
@@ -301,8 +312,8 @@ static int open_chat(struct opening *op, struct err *e)
     return start(op, e);
 }
 
-int session_open(struct services *s, const struct session_open *o, struct session_opened *ret,
-                 struct err *e)
+static int open_or_fail(struct services *s, const struct session_open *o,
+                        struct session_opened *ret, bool *ret_replaced, struct err *e)
 {
     const char *name = o->profile ? o->profile : s->cfg->sandbox.default_profile;
     struct opening op = {.s = s, .o = o, .profile = config_profile_find(s->cfg, name)};
@@ -324,7 +335,22 @@ int session_open(struct services *s, const struct session_open *o, struct sessio
         OPENSSL_cleanse(op.key_pem.data, op.key_pem.size);
     buf_done(&op.cert_pem);
     buf_done(&op.key_pem);
+    *ret_replaced = op.replaces;
     if (!rc)
         *ret = opened;
+    return rc;
+}
+
+int session_open(struct services *s, const struct session_open *o, struct session_opened *ret,
+                 struct err *e)
+{
+    bool replaced = false;
+    int rc = open_or_fail(s, o, ret, &replaced, e);
+    enum meter_create result = rc            ? METER_FAILED
+                               : ret->reused ? METER_REUSED
+                               : replaced    ? METER_REPLACED
+                                             : METER_CREATED;
+
+    metric_add(meter(s->meters, METER_SANDBOX_CREATE), result, 0, 1);
     return rc;
 }

@@ -1,11 +1,16 @@
 /* Ending a session: cut its clients, end its processes, record it. One path for every cause. */
+#include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
 
 #include "sessions_state.h"
 
 /* How long the door may take to confirm the cut before the processes are ended anyway. */
 #define CUT_WAIT_MS 1000
+#define CUT_LOOP_S  1 /* more for the loop to come to it */
 
 int session_audit(struct store_tx *tx, const struct caller *caller, const char *action,
                   const struct sandbox *s, const char *outcome, struct err *e)
@@ -46,14 +51,26 @@ void session_touch(struct sandbox *s, int64_t now_ms, int64_t idle_ttl_s)
 
 /* --- a RUNTIME thread waits for what the broker, on the loop, is told by the door -------------- */
 
+/* Of the waiting thread and of the loop; who leaves last frees it. The loop may never come to it: at
+ * the end it does not turn any more while the lanes finish their work. */
 struct cut_wait {
     struct job job;
     struct broker_wait wait;
     struct broker *broker;
+    atomic_int owners;
     pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool over; /* lock */
+    pthread_cond_t changed; /* waits by the monotonic clock */
+    bool over;              /* lock */
 };
+
+static void cut_leave(struct cut_wait *cw)
+{
+    if (atomic_fetch_sub(&cw->owners, 1) > 1)
+        return;
+    pthread_cond_destroy(&cw->changed);
+    pthread_mutex_destroy(&cw->lock);
+    free(cw);
+}
 
 static void cut_over(struct broker_wait *w)
 {
@@ -63,6 +80,7 @@ static void cut_over(struct broker_wait *w)
     cw->over = true;
     pthread_cond_signal(&cw->changed);
     pthread_mutex_unlock(&cw->lock);
+    cut_leave(cw);
 }
 
 static void cut_ask(struct job *job)
@@ -72,23 +90,44 @@ static void cut_ask(struct job *job)
     broker_wait(cw->broker, &cw->wait);
 }
 
-/* Returns when the door has confirmed or the time is over; the broker always answers. */
+static struct cut_wait *cut_wait_new(struct services *s, const struct id *session_id)
+{
+    struct cut_wait *cw = calloc(1, sizeof *cw);
+    pthread_condattr_t attr;
+
+    if (!cw)
+        return NULL;
+    cw->job.done = cut_ask;
+    cw->broker = s->broker;
+    cw->owners = 2;
+    cw->wait = (struct broker_wait){
+        .session_id = *session_id, .timeout_ms = CUT_WAIT_MS, .done = cut_over};
+    pthread_mutex_init(&cw->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&cw->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    return cw;
+}
+
+/* Returns when the door has confirmed or the time is over; without memory at once: then the clients
+ * are cut by the end of the door. */
 static void wait_for_cut(struct services *s, const struct id *session_id)
 {
-    struct cut_wait cw = {
-        .job.done = cut_ask,
-        .broker = s->broker,
-        .wait = {.session_id = *session_id, .timeout_ms = CUT_WAIT_MS, .done = cut_over}};
+    struct cut_wait *cw = cut_wait_new(s, session_id);
+    struct timespec until;
+    int rc = 0;
 
-    pthread_mutex_init(&cw.lock, NULL);
-    pthread_cond_init(&cw.changed, NULL);
-    inbox_post(server_inbox(s->server), &cw.job);
-    pthread_mutex_lock(&cw.lock);
-    while (!cw.over)
-        pthread_cond_wait(&cw.changed, &cw.lock);
-    pthread_mutex_unlock(&cw.lock);
-    pthread_cond_destroy(&cw.changed);
-    pthread_mutex_destroy(&cw.lock);
+    if (!cw)
+        return;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += CUT_WAIT_MS / 1000 + CUT_LOOP_S;
+    inbox_post(server_inbox(s->server), &cw->job);
+    pthread_mutex_lock(&cw->lock);
+    while (!cw->over && rc != ETIMEDOUT)
+        rc = pthread_cond_timedwait(&cw->changed, &cw->lock, &until);
+    pthread_mutex_unlock(&cw->lock);
+    cut_leave(cw);
 }
 
 /* --- rows ------------------------------------------------------------------------------------ */
@@ -141,25 +180,32 @@ static int ended_row(struct store_tx *tx, void *arg, struct err *e)
     return 0;
 }
 
+static int stop(struct services *s, struct stopping *st, struct err *e)
+{
+    const struct session_stop *o = st->o;
+
+    if (store_write(s->store, stopping_row, st, e))
+        return -1;
+    if (st->ended)
+        return 0;
+    if (st->leases_n)
+        wait_for_cut(s, &o->session_id);
+    if (session_host_stop(s, &st->sandbox, o->grace_ms, e) ||
+        store_write(s->store, ended_row, st, e))
+        return -1;
+    if (!o->replacing)
+        session_cleaned(s, &o->session_id, st->sandbox.reason, st->leases_n);
+    return 0;
+}
+
 int session_stop(struct services *s, const struct session_stop *o, struct sandbox *ret,
                  struct err *e)
 {
     struct stopping st = {.o = o};
 
-    if (store_write(s->store, stopping_row, &st, e))
+    if (stop(s, &st, e)) {
+        session_clean_failed(s, &o->session_id, e);
         return -1;
-    if (!st.ended) {
-        if (st.leases_n)
-            wait_for_cut(s, &o->session_id);
-        if (sandbox_host_stop(&s->host, &st.sandbox, o->grace_ms, e)) {
-            log_error(s->log, "sandbox_clean_failed", e, LF_ID("session_id", &o->session_id));
-            e->code = ERR_SANDBOX_STOP_FAILED;
-            return -1;
-        }
-        if (store_write(s->store, ended_row, &st, e))
-            return -1;
-        log_event(s->log, LOG_INFO, "sandbox_cleaned", LF_ID("session_id", &o->session_id),
-                  LF_STR("reason", st.sandbox.reason), LF_INT("leases", st.leases_n));
     }
     *ret = st.sandbox;
     return 0;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "leasehold/door_proto.h"
@@ -12,6 +13,19 @@
 
 /* The store learns of activity at most this often a session. */
 #define SAVE_ACTIVITY_MS 5000
+#define WATCHES_MIN      16
+
+/* The server leaves a quarter of the descriptors to others (server.c); half of those are for the
+ * processes of sandboxes. */
+static size_t watches_max(void)
+{
+    const char *test = getenv("LEASEHOLD_TEST_WATCHES_MAX");
+    struct rlimit limit;
+
+    if (test)
+        return strtoul(test, NULL, 10);
+    return getrlimit(RLIMIT_NOFILE, &limit) ? WATCHES_MIN : limit.rlim_cur / 8 + WATCHES_MIN;
+}
 
 struct sessions *sessions_new(struct services *s)
 {
@@ -20,6 +34,7 @@ struct sessions *sessions_new(struct services *s)
     if (!ss)
         return NULL;
     ss->s = s;
+    ss->watches_max = watches_max();
     ss->ready = ready_new();
     if (!ss->ready) {
         free(ss);
@@ -28,19 +43,21 @@ struct sessions *sessions_new(struct services *s)
     return ss;
 }
 
-static void unwatch(struct server_watch **watch, int *fd)
+static void unwatch(struct sessions *ss, struct server_watch **watch, int *fd)
 {
     server_watch_free(*watch);
     *watch = NULL;
-    if (*fd >= 0)
+    if (*fd >= 0) {
         close(*fd);
+        ss->watches--;
+    }
     *fd = -1;
 }
 
 static void live_drop(struct sessions *ss, struct live *l)
 {
-    unwatch(&l->keep_watch, &l->keep_fd);
-    unwatch(&l->door_watch, &l->door_fd);
+    unwatch(ss, &l->keep_watch, &l->keep_fd);
+    unwatch(ss, &l->door_watch, &l->door_fd);
     HASH_DEL(ss->live, l);
     free(l);
 }
@@ -121,8 +138,8 @@ static void check_run(struct job *job)
 
     if (store_read(c->s->store, get_row, &row, &e))
         log_error(c->s->log, "sandbox_check_failed", &e, LF_ID("session_id", &c->session_id));
-    else if (verdict(c->s, &row, &stop, &status) && session_stop(c->s, &stop, &ended, &e))
-        log_error(c->s->log, "sandbox_clean_failed", &e, LF_ID("session_id", &c->session_id));
+    else if (verdict(c->s, &row, &stop, &status))
+        (void)!session_stop(c->s, &stop, &ended, &e); /* has told; tried again in a while */
 }
 
 static struct live *live_find(struct sessions *ss, const struct id *session_id)
@@ -181,11 +198,19 @@ static void process_ended(void *ctx)
     check_submit(l);
 }
 
+/* Beyond the cap a session is looked at when its door is lost or its agent ends, and in each
+ * clean-up round. */
 static void watch(struct live *l, int64_t pid, int64_t start, int *fd, struct server_watch **ret)
 {
+    struct sessions *ss = l->sessions;
     struct err e;
 
+    if (ss->watches >= ss->watches_max) {
+        l->doubtful = true;
+        return;
+    }
     *fd = process_open((pid_t)pid, start, &e);
+    ss->watches += *fd >= 0;
     *ret = *fd < 0 ? NULL : server_watch_new(l->sessions->s->server, *fd, process_ended, l);
     if (!*ret) /* gone already: the look will find out how */
         process_ended(l);
@@ -228,6 +253,7 @@ static void live_run(struct sessions *ss, const struct sandbox *s)
     if (!l)
         return;
     times_take(l, s);
+    l->running = true;
     if (l->watched)
         return;
     l->watched = true;
@@ -246,7 +272,7 @@ static void apply_one(struct sessions *ss, const struct change *c)
     else if (c->kind == CHANGE_SESSION_RUNNING)
         live_run(ss, &c->sandbox);
     else if (c->kind == CHANGE_SESSION_STOPPING && (l = live_find(ss, &c->sandbox.session_id)))
-        l->doubtful = true;
+        l->doubtful = true, l->running = false;
     else if (c->kind == CHANGE_SESSION_ENDED && (l = live_find(ss, &c->sandbox.session_id)))
         live_drop(ss, l);
 }
@@ -265,6 +291,17 @@ void sessions_door_state(struct sessions *ss, const struct id *session_id, bool 
     ready_set(ss->ready, session_id, door_live && agent == DOOR_AGENT_UP);
     if (l && agent == DOOR_AGENT_ENDED)
         process_ended(l);
+    else if (l && l->doubtful && !door_live)
+        check_submit(l);
+}
+
+void sessions_counts(const struct sessions *ss, struct sessions_counts *ret)
+{
+    struct live *l, *next;
+
+    *ret = (struct sessions_counts){.watches = ss->watches};
+    HASH_ITER (hh, ss->live, l, next)
+        ret->running += l->running;
 }
 
 /* --- time ------------------------------------------------------------------------------------ */
@@ -403,8 +440,19 @@ static bool session_known(void *ctx, const struct id *session_id)
     return broker_session_chat(s->broker, session_id, &chat);
 }
 
+static void session_swept(void *ctx, const struct id *session_id, const struct err *e)
+{
+    struct services *s = ctx;
+
+    if (e)
+        session_clean_failed(s, session_id, e);
+    else
+        session_cleaned(s, session_id, "orphan", 0);
+}
+
 int sessions_adopt(struct sessions *ss, struct err *e)
 {
+    struct sandbox_sweep sweep = {.ctx = ss->s, .known = session_known, .swept = session_swept};
     struct adoption a = {.ss = ss};
     int swept = -1, rc;
 
@@ -414,7 +462,7 @@ int sessions_adopt(struct sessions *ss, struct err *e)
     free(a.orphans);
     if (rc)
         return -1;
-    swept = sandbox_host_sweep(&ss->s->host, session_known, ss->s, e);
+    swept = session_host_sweep(ss->s, &sweep, e);
     if (swept < 0)
         return -1;
     log_event(ss->s->log, LOG_INFO, "sandbox_reconciled", LF_INT("active", a.running),

@@ -24,6 +24,11 @@ void sessions_door_state(struct sessions *ss, const struct id *session_id, bool 
                          enum door_agent agent);
 void sessions_activity(struct sessions *ss, const struct id *session_id, int64_t last_ms);
 
+struct sessions_counts {
+    size_t running, watches; /* sessions; processes of them that are watched */
+};
+void sessions_counts(const struct sessions *ss, struct sessions_counts *ret); /* loop thread */
+
 /* Looks for sessions past their time; loop thread, every cleanup_interval_seconds. */
 void sessions_cleanup(struct sessions *ss);
 
@@ -78,6 +83,7 @@ struct session_stop {
     enum sandbox_status status;
     int close_code; /* that clients see at the door */
     int64_t grace_ms;
+    bool replacing;              /* a new one takes its place: told by who does it */
     const struct caller *caller; /* NULL: the gateway itself */
 };
 int session_stop(struct services *s, const struct session_stop *o, struct sandbox *ret,

@@ -13,19 +13,35 @@ struct live {
     int64_t expires_at, max_expires_at, last_activity_at, idle_ttl_s;
     int64_t saved_activity_at; /* as the store has it */
     bool watched;              /* it runs, and its processes are watched */
+    bool running;              /* the store says so */
     bool doubtful; /* it does not run, or a process of it has ended: every round looks at it */
     bool checking, check_again; /* a look is under way; another one is due after it */
     int keep_fd, door_fd;       /* pidfds */
-    struct server_watch *keep_watch, *door_watch;
+    struct server_watch *keep_watch, *door_watch; /* NULL: beyond the cap, or ended */
     struct sessions *sessions;
     UT_hash_handle hh;
 };
 
 struct sessions {
     struct services *s;
-    struct ready *ready; /* any thread */
-    struct live *live;   /* loop */
+    struct ready *ready;         /* any thread */
+    struct live *live;           /* loop */
+    size_t watches, watches_max; /* loop: pidfds */
 };
+
+/* --- the machine's side, measured (session_host.c); RUNTIME lane ------------------------------- */
+
+int session_host_start(struct services *s, const struct sandbox_start *start, struct sandbox *ret,
+                       struct err *e) MUST_CHECK;
+int session_host_stop(struct services *s, const struct sandbox *sandbox, int64_t grace_ms,
+                      struct err *e) MUST_CHECK;
+int session_host_sweep(struct services *s, const struct sandbox_sweep *sweep,
+                       struct err *e) MUST_CHECK;
+
+/* A sandbox could not be ended: logs and counts it. */
+void session_clean_failed(struct services *s, const struct id *session_id, const struct err *e);
+void session_cleaned(struct services *s, const struct id *session_id, const char *reason,
+                     size_t leases_n);
 
 /* min(created + max_ttl, last activity + idle ttl) */
 int64_t session_expiry(int64_t max_expires_at, int64_t last_activity_at, int64_t idle_ttl_s);

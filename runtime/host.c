@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "door_process.h"
+#include "leasehold/clock.h"
 #include "leasehold/process.h"
 #include "leasehold/sandbox_host.h"
 #include "listener.h"
@@ -17,8 +18,14 @@ struct start {
     struct sandbox s; /* what will be answered */
     struct rundir dir;
     int listener_fd;
+    int64_t deadline_us; /* of all steps together */
     struct engine_handle handle;
 };
+
+static int64_t left_ms(const struct start *st)
+{
+    return (st->deadline_us - clock_boot_us(&clock_system)) / 1000;
+}
 
 static int step_rundir(struct start *st, struct err *e)
 {
@@ -96,7 +103,7 @@ static int step_engine(struct start *st, struct err *e)
         .env_n = st->in->env_n,
         .cwd = cfg->chat_mount_path,
         .grace_ms = 10000,
-        .timeout_ms = cfg->start_timeout_seconds * 1000,
+        .timeout_ms = left_ms(st),
     };
 
     if (st->h->engine->v->start(st->h->engine, &spec, &st->handle, e))
@@ -113,18 +120,18 @@ static int step_engine(struct start *st, struct err *e)
 static int step_ready(struct start *st, struct err *e)
 {
     struct engine *g = st->h->engine;
-    int64_t left_ms = st->h->cfg->sandbox.start_timeout_seconds * 1000;
     struct engine_status status;
     struct err ignored;
 
-    for (; left_ms > 0; left_ms -= READY_SLICE_MS) {
+    for (;;) {
         if (!st->h->wait_ready(st->h->wait_ctx, &st->s.session_id, READY_SLICE_MS, e))
             return 0;
+        if (left_ms(st) <= 0)
+            return -1;
         if (!g->v->status(g, st->dir.path, &st->handle, &status, &ignored) && !status.alive)
             return err_set(e, ERR_SANDBOX_START_FAILED, "the agent ended at once: %s%s%s",
                            status.reason, status.detail[0] ? ": " : "", status.detail);
     }
-    return -1;
 }
 
 static const struct step {
@@ -165,6 +172,9 @@ int sandbox_host_start(struct sandbox_host *h, const struct sandbox_start *in, s
                        struct err *e)
 {
     struct start st = {.h = h, .in = in, .s = *in->sandbox, .listener_fd = -1};
+
+    st.deadline_us =
+        clock_boot_us(&clock_system) + h->cfg->sandbox.start_timeout_seconds * 1000000;
 
     if (rundir_paths(h->cfg->run_dir, &st.s.session_id, &st.dir, e))
         return -1;
@@ -230,8 +240,7 @@ int sandbox_host_status(struct sandbox_host *h, const struct sandbox *s, struct 
 
 struct sweep {
     struct sandbox_host *h;
-    bool (*known)(void *ctx, const struct id *session_id);
-    void *ctx;
+    const struct sandbox_sweep *o;
     int n;
 };
 
@@ -239,21 +248,19 @@ static int sweep_one(void *ctx, const struct id *session_id, struct err *e)
 {
     struct sweep *w = ctx;
     struct sandbox s = {.session_id = *session_id};
+    int rc;
 
-    if (w->known(w->ctx, session_id))
+    if (w->o->known(w->o->ctx, session_id))
         return 0;
-    if (sandbox_host_stop(w->h, &s, 0, e)) /* the next sweep tries again */
-        log_error(w->h->log, "sandbox_clean_failed", e, LF_ID("session_id", session_id));
-    else
-        w->n++;
+    rc = sandbox_host_stop(w->h, &s, 0, e); /* the next sweep tries again */
+    w->o->swept(w->o->ctx, session_id, rc ? e : NULL);
+    w->n += !rc;
     return 0;
 }
 
-int sandbox_host_sweep(struct sandbox_host *h,
-                       bool (*known)(void *ctx, const struct id *session_id), void *ctx,
-                       struct err *e)
+int sandbox_host_sweep(struct sandbox_host *h, const struct sandbox_sweep *sweep, struct err *e)
 {
-    struct sweep w = {.h = h, .known = known, .ctx = ctx};
+    struct sweep w = {.h = h, .o = sweep};
 
     return rundir_each(h->cfg->run_dir, sweep_one, &w, e) ? -1 : w.n;
 }

@@ -54,10 +54,14 @@ int sandbox_host_status(struct sandbox_host *h, const struct sandbox *s, struct 
                         struct err *e) MUST_CHECK;
 
 /* Ends what runs out of run directories whose session `known` does not know (left by a crash
- * between start and record), and removes them. Returns how many, -1 when the run directory
- * cannot be listed. */
-int sandbox_host_sweep(struct sandbox_host *h,
-                       bool (*known)(void *ctx, const struct id *session_id), void *ctx,
+ * between start and record), and removes them; `swept` hears of each, with the error if it is still
+ * there. Returns how many are gone, -1 when the run directory cannot be listed. */
+struct sandbox_sweep {
+    void *ctx;
+    bool (*known)(void *ctx, const struct id *session_id);
+    void (*swept)(void *ctx, const struct id *session_id, const struct err *e);
+};
+int sandbox_host_sweep(struct sandbox_host *h, const struct sandbox_sweep *sweep,
                        struct err *e) MUST_CHECK;
 
 /* "ws://host:port/", "wss://…" for a door with a certificate */

@@ -1,0 +1,395 @@
+#include "meters.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "leasehold/door_proto.h"
+#include "meters_process.h"
+#include "op.h"
+#include "services.h"
+#include "sessions.h"
+
+/* --- labels ---------------------------------------------------------------------------------- */
+
+static const char *const version_values[] = {LEASEHOLD_VERSION, NULL};
+static const char *const connection_values[] = {"http", "websocket", NULL};
+static const char *const class_values[] = {"2xx", "3xx", "4xx", "5xx", NULL};
+static const char *const lane_values[] = {"read", "write", "file", "runtime", NULL};
+static const char *const result_values[] = {"success", "error", NULL};
+static const char *const create_values[] = {"created", "reused", "replaced", "error", NULL};
+static const char *const create_only[] = {"create_sandbox", NULL};
+static const char *const stop_only[] = {"stop_sandbox", NULL};
+static const char *const list_only[] = {"list_active_sandboxes", NULL};
+static const char *const operation_values[] = {"create_sandbox", "stop_sandbox",
+                                               "list_active_sandboxes", NULL};
+static const char *const error_values[] = {"sandbox_start_failed",
+                                           "sandbox_stop_failed",
+                                           "sandbox_list_failed",
+                                           "engine_unavailable",
+                                           "busy",
+                                           "storage_full",
+                                           "internal",
+                                           "other",
+                                           NULL};
+static const char *const state_values[] = {"pending",  "active",      "revoking",
+                                           "expiring", "unconfirmed", NULL};
+static const char *const cause_values[] = {"revoked",     "expired", "idle",
+                                           "agent_ended", "other",   NULL};
+static const char *const verdict_values[] = {"malformed",     "bad_header",  "unknown_key",
+                                             "bad_signature", "bad_claims",  "wrong_audience",
+                                             "not_yet",       "expired",     "not_listed",
+                                             "used_up",       "empty_scope", "proof_missing",
+                                             "bad_proof",     "agent_ended", "old_generation",
+                                             "door_not_live", "behind",      "too_many_connections",
+                                             "no_token",      "other",       NULL};
+static const char *const connect_values[] = {"first", "again", NULL};
+
+#define LABEL(name, values) .labels = {{(name), (values)}}
+
+static const struct metric_label error_label = {"error_type", error_values};
+static const struct metric_label verdict_label = {"verdict", verdict_values};
+
+static const int64_t group_bounds[] = {1, 2, 4, 8, 16, 32, 64, 128, 256};
+#define GROUP_BOUNDS_N (sizeof group_bounds / sizeof *group_bounds)
+
+/* The values of `op` are those of the table of operations: filled in when the registry is made. */
+static const struct metric_spec specs[METERS] = {
+    [METER_BUILD] = {"leasehold_build_info", "Always 1; the version.", METRIC_GAUGE,
+                     LABEL("version", version_values)},
+    [METER_LOOP_LAG] = {"leasehold_loop_lag_seconds", "How late a timer of the loop runs.",
+                        METRIC_DURATION},
+    [METER_LOOP_TURNS] = {"leasehold_loop_turns_total", "Turns of the loop.", METRIC_COUNTER},
+    [METER_LOOP_TURN] = {"leasehold_loop_turn_duration_seconds",
+                         "How long the loop is busy between two waits.", METRIC_DURATION},
+    [METER_CONNECTIONS] = {"leasehold_connections", "Open connections to the gateway.",
+                           METRIC_GAUGE, LABEL("kind", connection_values)},
+    [METER_REQUESTS] = {"leasehold_requests_total", "Calls answered, by operation and status.",
+                        METRIC_COUNTER, .labels = {{"op", NULL}, {"class", class_values}}},
+    [METER_REQUEST] = {"leasehold_request_duration_seconds",
+                       "From the complete request to its answer.", METRIC_DURATION,
+                       LABEL("op", NULL)},
+    [METER_LANE_DEPTH] = {"leasehold_lane_depth", "Jobs that wait or run.", METRIC_GAUGE,
+                          LABEL("lane", lane_values)},
+    [METER_LANE_THREADS] = {"leasehold_lane_threads", "Threads of a lane.", METRIC_GAUGE,
+                            LABEL("lane", lane_values)},
+    [METER_LANE_REJECTED] = {"leasehold_lane_rejected_total",
+                             "Jobs refused because the lane was full.", METRIC_COUNTER,
+                             LABEL("lane", lane_values)},
+    [METER_LANE_EXPIRED] = {"leasehold_lane_expired_total",
+                            "Calls not run because their time was over when their turn came.",
+                            METRIC_COUNTER, LABEL("lane", lane_values)},
+    [METER_LANE_WAIT] = {"leasehold_lane_wait_seconds", "From the queue to a thread.",
+                         METRIC_DURATION, LABEL("lane", lane_values)},
+    [METER_CHAT_KEYS] = {"leasehold_chat_locks", "Chats with an operation that runs or waits.",
+                         METRIC_GAUGE},
+    [METER_STORE_COMMITS] = {"leasehold_store_commits_total", "Group commits.", METRIC_COUNTER},
+    [METER_STORE_ERRORS] = {"leasehold_store_commit_errors_total",
+                            "Group commits that failed as a whole.", METRIC_COUNTER},
+    [METER_STORE_GROUP] = {"leasehold_store_group_writes", "Writes in one group commit.",
+                           METRIC_HISTOGRAM, .bounds = group_bounds, .bounds_n = GROUP_BOUNDS_N},
+    [METER_STORE_COMMIT] = {"leasehold_store_commit_duration_seconds",
+                            "One group, from its begin to the durable end.", METRIC_DURATION},
+    [METER_STORE_WAL] = {"leasehold_store_wal_pages",
+                         "Pages in the write-ahead log after the last commit.", METRIC_GAUGE},
+    [METER_SANDBOX_ACTIVE] = {"sandbox_active_count", "Running sandboxes.", METRIC_GAUGE},
+    [METER_SANDBOX_CREATE] = {"sandbox_create_total", "Sandboxes asked for, by outcome.",
+                              METRIC_COUNTER, LABEL("result", create_values)},
+    [METER_SANDBOX_CLEANUP] = {"sandbox_cleanup_total",
+                               "Sandboxes ended with all that belonged to them, but replaced ones.",
+                               METRIC_COUNTER},
+    [METER_SANDBOX_CLEANUP_ERROR] = {"sandbox_cleanup_error_total",
+                                     "Sandboxes that could not be ended; tried again.",
+                                     METRIC_COUNTER, LABEL("error_type", error_values)},
+    [METER_RUNTIME_CREATE] = {"sandbox_runtime_create_duration_seconds",
+                              "Starting a sandbox until its agent is ready.", METRIC_DURATION,
+                              .labels = {{"operation", create_only}, {"result", result_values}}},
+    [METER_RUNTIME_STOP] = {"sandbox_runtime_stop_duration_seconds",
+                            "Ending a sandbox's processes.", METRIC_DURATION,
+                            .labels = {{"operation", stop_only}, {"result", result_values}}},
+    [METER_RUNTIME_LIST] = {"sandbox_runtime_list_active_duration_seconds",
+                            "Finding what runs, at start.", METRIC_DURATION,
+                            .labels = {{"operation", list_only}, {"result", result_values}}},
+    [METER_RUNTIME_ERROR] = {"sandbox_runtime_error_total", "Operations on sandboxes that failed.",
+                             METRIC_COUNTER,
+                             .labels = {{"operation", operation_values},
+                                        {"error_type", error_values}}},
+    [METER_WATCHES] = {"leasehold_process_watches", "Processes of sandboxes that are watched.",
+                       METRIC_GAUGE},
+    [METER_LEASES] = {"leasehold_leases", "Leases that are not closed.", METRIC_GAUGE,
+                      LABEL("state", state_values)},
+    [METER_LEASE_GRANTS] = {"leasehold_lease_grants_total", "Leases granted.", METRIC_COUNTER},
+    [METER_LEASE_RENEWALS] = {"leasehold_lease_renewals_total", "Leases extended.", METRIC_COUNTER},
+    [METER_LEASE_ENDINGS] = {"leasehold_lease_revocations_total",
+                             "Leases taken back before their sandbox was gone.", METRIC_COUNTER,
+                             LABEL("cause", cause_values)},
+    [METER_LEASE_DENIALS] = {"leasehold_lease_denials_total",
+                             "Clients turned away, as far as the doors report each.",
+                             METRIC_COUNTER, LABEL("verdict", verdict_values)},
+    [METER_LEASE_ADMISSIONS] = {"leasehold_lease_admissions_total", "Clients let in by doors.",
+                                METRIC_COUNTER},
+    [METER_CUT_LATENCY] = {"leasehold_lease_cut_latency_seconds",
+                           "From the durable revocation to the door's confirmation.",
+                           METRIC_DURATION},
+    [METER_DOOR_CUT] = {"leasehold_door_cut_latency_seconds",
+                        "From the message to the cut, by the door's own clock.", METRIC_DURATION},
+    [METER_DOORS_LIVE] = {"leasehold_doors_live", "Doors that are connected.", METRIC_GAUGE},
+    [METER_DOORS_UNKNOWN] = {"leasehold_doors_unknown",
+                             "Control connections that have not said who they are.", METRIC_GAUGE},
+    [METER_DOOR_CONNECTS] = {"leasehold_door_connects_total",
+                             "Doors that connected, for the first time in this life or again.",
+                             METRIC_COUNTER, LABEL("kind", connect_values)},
+    [METER_DOOR_LOST] = {"leasehold_door_lost_total", "Control connections of doors that ended.",
+                         METRIC_COUNTER},
+    [METER_CLIENTS] = {"leasehold_door_connections", "Clients connected to doors.", METRIC_GAUGE},
+    [METER_AUDIT_FAILURES] = {"leasehold_audit_failures_total",
+                              "Entries of what doors report that could not be written.",
+                              METRIC_COUNTER},
+    [METER_AUDIT_DROPPED] = {"leasehold_audit_dropped_total",
+                             "Entries not written because one door reported too much.",
+                             METRIC_COUNTER},
+    [METER_PROCESS_CPU] = {"process_cpu_seconds_total", "User and system time.", METRIC_COUNTER,
+                           .divisor = METRIC_MICROS},
+    [METER_PROCESS_RSS] = {"process_resident_memory_bytes", "Memory in use.", METRIC_GAUGE},
+    [METER_PROCESS_VIRTUAL] = {"process_virtual_memory_bytes", "Address space.", METRIC_GAUGE},
+    [METER_PROCESS_FDS] = {"process_open_fds", "Open descriptors.", METRIC_GAUGE},
+    [METER_PROCESS_FDS_MAX] = {"process_max_fds", "Descriptors at most.", METRIC_GAUGE},
+    [METER_PROCESS_START] = {"process_start_time_seconds", "When it started.", METRIC_GAUGE,
+                             .divisor = 1000},
+};
+
+/* --- the registry ---------------------------------------------------------------------------- */
+
+struct meters {
+    struct metrics *registry;
+    struct metric *metric[METERS];
+    const char **ops;   /* names of operations, then "none" */
+    unsigned *op_index; /* by row of ops_table */
+    unsigned ops_n;
+    size_t rows;
+};
+
+static unsigned op_find(const struct meters *m, const char *name)
+{
+    for (unsigned i = 0; i < m->ops_n; i++)
+        if (!strcmp(m->ops[i], name))
+            return i;
+    return m->ops_n;
+}
+
+/* An operation with two rows is one to who reads the figures. */
+static int ops_take(struct meters *m, struct err *e)
+{
+    while (ops_table[m->rows].name)
+        m->rows++;
+    m->ops = calloc(m->rows + 2, sizeof *m->ops);
+    m->op_index = calloc(m->rows + 1, sizeof *m->op_index);
+    if (!m->ops || !m->op_index)
+        return err_set(e, ERR_INTERNAL, "no memory for the metrics");
+    for (size_t i = 0; i < m->rows; i++) {
+        unsigned at = op_find(m, ops_table[i].name);
+
+        m->op_index[i] = at;
+        m->ops[at] = ops_table[i].name;
+        m->ops_n += at == m->ops_n;
+    }
+    m->ops[m->ops_n] = "none";
+    return 0;
+}
+
+static int register_all(struct meters *m, struct err *e)
+{
+    for (size_t i = 0; i < METERS; i++) {
+        struct metric_spec spec = specs[i];
+
+        if (spec.labels[0].name && !spec.labels[0].values)
+            spec.labels[0].values = m->ops;
+        m->metric[i] = metrics_register(m->registry, &spec, e);
+        if (!m->metric[i])
+            return -1;
+    }
+    return 0;
+}
+
+struct meters *meters_new(struct err *e)
+{
+    struct meters *m = calloc(1, sizeof *m);
+
+    if (m)
+        m->registry = metrics_new();
+    if (!m || !m->registry)
+        err_set(e, ERR_INTERNAL, "no memory for the metrics");
+    else if (!ops_take(m, e) && !register_all(m, e)) {
+        metric_set(m->metric[METER_BUILD], 0, 0, 1);
+        metric_set(m->metric[METER_PROCESS_START], 0, 0, clock_wall_ms(&clock_system));
+        return m;
+    }
+    meters_free(m);
+    return NULL;
+}
+
+void meters_free(struct meters *m)
+{
+    if (!m)
+        return;
+    metrics_free(m->registry);
+    free(m->ops);
+    free(m->op_index);
+    free(m);
+}
+
+struct metric *meter(const struct meters *m, enum meter which)
+{
+    return m ? m->metric[which] : NULL;
+}
+
+/* --- recording ------------------------------------------------------------------------------- */
+
+void meters_lane(const struct meters *m, enum meter_lane lane, struct lane_meters *ret)
+{
+    *ret = (struct lane_meters){
+        .lane = lane, .wait = meter(m, METER_LANE_WAIT), .rejected = meter(m, METER_LANE_REJECTED)};
+}
+
+void meters_store(const struct meters *m, struct store_meters *ret)
+{
+    *ret = (struct store_meters){.commits = meter(m, METER_STORE_COMMITS),
+                                 .errors = meter(m, METER_STORE_ERRORS),
+                                 .group = meter(m, METER_STORE_GROUP),
+                                 .duration = meter(m, METER_STORE_COMMIT),
+                                 .wal_pages = meter(m, METER_STORE_WAL)};
+    meters_lane(m, METER_WRITE, &ret->lane);
+}
+
+static unsigned class_of(int status)
+{
+    return status < 300 ? 0 : status < 400 ? 1 : status < 500 ? 2 : 3;
+}
+
+void meters_request(const struct meters *m, const struct op *op, int status, int64_t us)
+{
+    unsigned at = op ? m->op_index[op - ops_table] : m->ops_n;
+
+    metric_add(m->metric[METER_REQUESTS], at, class_of(status), 1);
+    metric_observe(m->metric[METER_REQUEST], at, 0, us);
+}
+
+static unsigned error_type(const struct err *e)
+{
+    return metric_value_find(&error_label, err_code_name(e->code));
+}
+
+void meters_runtime(const struct meters *m, enum meter_operation operation, int64_t us, int rc,
+                    const struct err *e)
+{
+    static const enum meter durations[] = {
+        [METER_CREATE_SANDBOX] = METER_RUNTIME_CREATE,
+        [METER_STOP_SANDBOX] = METER_RUNTIME_STOP,
+        [METER_LIST_SANDBOXES] = METER_RUNTIME_LIST,
+    };
+
+    metric_observe(m->metric[durations[operation]], 0, rc ? METER_ERROR : METER_SUCCESS, us);
+    if (rc)
+        metric_add(m->metric[METER_RUNTIME_ERROR], operation, error_type(e), 1);
+}
+
+void meters_cleanup_failed(const struct meters *m, const struct err *e)
+{
+    metric_add(m->metric[METER_SANDBOX_CLEANUP_ERROR], error_type(e), 0, 1);
+}
+
+void meters_event(const struct meters *m, const struct broker_event *ev)
+{
+    switch (ev->kind) {
+    case BROKER_ADMIT:
+        metric_add(m->metric[METER_LEASE_ADMISSIONS], 0, 0, 1);
+        break;
+    case BROKER_CUT:
+        break;
+    case BROKER_DENY:
+        metric_add(m->metric[METER_LEASE_DENIALS],
+                   metric_value_find(&verdict_label, ev->verdict ? ev->verdict : ""), 0, 1);
+        break;
+    case BROKER_ACK:
+        metric_observe(m->metric[METER_CUT_LATENCY], 0, 0, ev->latency_us);
+        metric_observe(m->metric[METER_DOOR_CUT], 0, 0, ev->door_latency_us);
+        break;
+    case BROKER_DOOR_LIVE:
+        metric_add(m->metric[METER_DOOR_CONNECTS], ev->again, 0, 1);
+        break;
+    case BROKER_DOOR_LOST:
+        metric_add(m->metric[METER_DOOR_LOST], 0, 0, 1);
+        break;
+    }
+    if (ev->over_rate)
+        metric_add(m->metric[METER_AUDIT_DROPPED], 0, 0, 1);
+}
+
+void meters_ending(const struct meters *m, int code, size_t n)
+{
+    static const struct {
+        int code;
+        unsigned cause;
+    } causes[] = {
+        {CLOSE_REVOKED, 0}, {CLOSE_UNAUTHENTICATED, 1}, {CLOSE_IDLE, 2}, {CLOSE_AGENT_ENDED, 3}};
+    unsigned cause = 4;
+
+    for (size_t i = 0; i < sizeof causes / sizeof *causes; i++)
+        if (causes[i].code == code)
+            cause = causes[i].cause;
+    metric_add(m->metric[METER_LEASE_ENDINGS], cause, 0, (int64_t)n);
+}
+
+/* --- gauges ---------------------------------------------------------------------------------- */
+
+static void collect_lane(const struct meters *m, enum meter_lane at, const struct lane *l)
+{
+    metric_set(m->metric[METER_LANE_DEPTH], at, 0, (int64_t)lane_depth(l));
+    metric_set(m->metric[METER_LANE_THREADS], at, 0, lane_threads(l));
+}
+
+static void collect_broker(const struct meters *m, const struct broker *b)
+{
+    struct broker_counts c;
+
+    broker_counts(b, &c);
+    for (unsigned i = LEASE_PENDING; i <= LEASE_UNCONFIRMED; i++)
+        metric_set(m->metric[METER_LEASES], i, 0, (int64_t)c.state[i]);
+    metric_set(m->metric[METER_DOORS_LIVE], 0, 0, (int64_t)c.doors_live);
+    metric_set(m->metric[METER_DOORS_UNKNOWN], 0, 0, (int64_t)c.doors_unknown);
+    metric_set(m->metric[METER_CLIENTS], 0, 0, (int64_t)c.connections);
+}
+
+void meters_collect(const struct services *s)
+{
+    const struct meters *m = s->meters;
+    struct server_counts connections;
+    struct sessions_counts sessions;
+
+    collect_lane(m, METER_READ, s->read);
+    collect_lane(m, METER_FILE, s->file);
+    collect_lane(m, METER_RUNTIME, s->runtime);
+    metric_set(m->metric[METER_LANE_DEPTH], METER_WRITE, 0, (int64_t)store_depth(s->store));
+    metric_set(m->metric[METER_LANE_THREADS], METER_WRITE, 0, 1);
+    metric_set(m->metric[METER_CHAT_KEYS], 0, 0, (int64_t)lane_keys(s->runtime));
+    collect_broker(m, s->broker);
+    server_counts(s->server, &connections);
+    metric_set(m->metric[METER_CONNECTIONS], 0, 0,
+               (int64_t)(connections.connections - connections.websockets));
+    metric_set(m->metric[METER_CONNECTIONS], 1, 0, (int64_t)connections.websockets);
+    sessions_counts(s->sessions, &sessions);
+    metric_set(m->metric[METER_SANDBOX_ACTIVE], 0, 0, (int64_t)sessions.running);
+    metric_set(m->metric[METER_WATCHES], 0, 0, (int64_t)sessions.watches);
+}
+
+void meters_write(const struct meters *m, struct buf *out)
+{
+    struct process_figures p;
+
+    process_figures(&p);
+    metric_set(m->metric[METER_PROCESS_CPU], 0, 0, p.cpu_us);
+    metric_set(m->metric[METER_PROCESS_RSS], 0, 0, p.resident_bytes);
+    metric_set(m->metric[METER_PROCESS_VIRTUAL], 0, 0, p.virtual_bytes);
+    metric_set(m->metric[METER_PROCESS_FDS], 0, 0, p.fds);
+    metric_set(m->metric[METER_PROCESS_FDS_MAX], 0, 0, p.fds_max);
+    metrics_write(m->registry, out);
+}
