@@ -246,7 +246,6 @@ void server_stop_accepting(struct server *s)
 {
     s->draining = true;
     listener_close(&s->tcp);
-    listener_close(&s->local);
     conn_close_idle(s);
 }
 

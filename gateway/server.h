@@ -119,6 +119,8 @@ struct server_signals {
     void (*on_child)(void *ctx); /* SIGCHLD */
 };
 int server_run(struct server *s, const struct server_signals *signals, struct err *e) MUST_CHECK;
+/* No new clients. The unix socket stays open: the start of a sandbox that still runs waits for its
+ * door to connect. */
 void server_stop_accepting(struct server *s);
 void server_stop(struct server *s);
 
