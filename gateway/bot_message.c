@@ -46,7 +46,7 @@ int bot_op_find(const struct op *table, const char *name, const struct op **ret,
     for (const struct op *op = table; op->name; op++) {
         if (strcmp(op->name, name))
             continue;
-        if (!op->rest_alias) {
+        if (op_has_message(op)) {
             *ret = op;
             return 0;
         }

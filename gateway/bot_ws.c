@@ -12,6 +12,7 @@
 
 #define TICK_MS    1000
 #define ANSWER_CAP (8u * 1024 * 1024)
+#define ERROR_CAP  8192
 
 enum {
     CLOSE_GOING_AWAY = 1001,
@@ -91,44 +92,47 @@ static void answer_begin(struct buf *out, const struct call *c, bool ok)
     buf_add_str(out, ok ? ",\"ok\":true,\"result\":" : ",\"ok\":false,\"error\":");
 }
 
-static void answer_error(struct buf *out, const struct call *c, const struct err *e)
+static void send_taken(const struct call *c, struct buf *out)
 {
-    answer_begin(out, c, false);
-    problem_write(e, c->request_id, c->op && c->op->plain_detail, out);
+    (void)server_ws_send(c->s->server, c->conn, out->data, out->len); /* a failure closes */
+    explicit_bzero(out->data, out->len);                              /* it may hold a token */
+    buf_done(out);
 }
 
-static void answer_write(struct buf *out, const struct call *c)
-{
-    if (c->rc) {
-        answer_error(out, c, &c->e);
-    } else {
-        answer_begin(out, c, true);
-        if (c->op->out)
-            json_encode(c->op->out, c->result, out);
-        else
-            buf_add_str(out, "null");
-    }
-    buf_add_char(out, '}');
-}
-
-static void send_answer(const struct call *c)
+static void send_error(const struct call *c, const struct err *e)
 {
     struct buf out;
 
-    buf_init(&out, ANSWER_CAP);
-    answer_write(&out, c);
-    if (!buf_ok(&out)) {
-        struct err e;
+    buf_init(&out, ERROR_CAP);
+    answer_begin(&out, c, false);
+    problem_write(e, c->request_id, c->op && c->op->plain_detail, &out);
+    buf_add_char(&out, '}');
+    if (buf_ok(&out))
+        send_taken(c, &out);
+    else
+        server_ws_close(c->s->server, c->conn, CLOSE_NO_MEMORY, "no memory");
+}
 
-        err_set(&e, ERR_INTERNAL, "the answer is too long");
-        buf_reset(&out);
-        answer_error(&out, c, &e);
-        buf_add_char(&out, '}');
+/* `fields` NULL: there is nothing to say but that it is done. */
+static void send_result(const struct call *c, const struct field *fields, const void *result)
+{
+    struct buf out;
+    struct err e;
+
+    buf_init(&out, ANSWER_CAP);
+    answer_begin(&out, c, true);
+    if (fields)
+        json_encode(fields, result, &out);
+    else
+        buf_add_str(&out, "null");
+    buf_add_char(&out, '}');
+    if (buf_ok(&out)) {
+        send_taken(c, &out);
+        return;
     }
-    (void)server_ws_send(c->s->server, c->conn, out.data, out.len); /* a failure closes */
-    if (out.data)
-        explicit_bzero(out.data, out.len); /* it may hold a token */
     buf_done(&out);
+    err_set(&e, ERR_INTERNAL, "the answer is too long");
+    send_error(c, &e);
 }
 
 static void bot_reply(struct call *c)
@@ -139,7 +143,10 @@ static void bot_reply(struct call *c)
     if (!bot) /* it has gone: nobody is there for the answer */
         return;
     bot->calls--;
-    send_answer(c);
+    if (c->rc)
+        send_error(c, &c->e);
+    else
+        send_result(c, c->op->out, c->result);
     if (c->s->draining && !bot->calls)
         server_ws_close(c->s->server, bot->conn, CLOSE_GOING_AWAY, "the gateway is stopping");
 }
@@ -164,9 +171,6 @@ static const struct field auth_out[] = {
     {0},
 };
 
-/* No row of the table: it is about the connection, and REST has no such thing. */
-static const struct op auth_op = {.name = "auth", .in = auth_in, .out = auth_out, .status = 200};
-
 static int authenticate(struct bot_ws *b, struct bot *bot, struct call *c, const char *credential,
                         struct err *e)
 {
@@ -174,6 +178,8 @@ static int authenticate(struct bot_ws *b, struct bot *bot, struct call *c, const
         return -1;
     bot->authenticated = true;
     bot->key_id = c->caller.key_id;
+    log_event(b->s->log, LOG_INFO, "bot_connected", LF_ID("key_id", &bot->key_id),
+              LF_STR("address", bot->peer), LF_STR("request_id", c->request_id));
     return 0;
 }
 
@@ -181,36 +187,31 @@ static int auth_message(struct bot_ws *b, struct bot *bot, struct call *c,
                         const struct bot_message *m, struct err *e)
 {
     struct auth_args args = {0};
-    struct auth_result *result = call_alloc(c, sizeof *result);
     int rc;
 
-    if (!result)
-        return err_set(e, ERR_INTERNAL, "no memory for the answer");
     if (json_decode_args(m->args, strlen(m->args), auth_in, &args, c->arena, e))
         return -1;
     rc = authenticate(b, bot, c, args.token, e);
     explicit_bzero(args.token, strlen(args.token));
     explicit_bzero(m->args, strlen(m->args));
-    if (!rc)
-        *result = (struct auth_result){c->caller.key_id, (int)c->caller.role};
-    c->result = result;
     return rc;
 }
 
-/* The first message of a connection that has not proved its key: anything but that ends it. */
+/* The first message of a connection that has not proved its key: anything but that ends it. It is
+ * no row of the table, because it is about the connection, and REST has no such thing. */
 static void first_message(struct bot_ws *b, struct bot *bot, struct call *c,
                           const struct bot_message *m)
 {
     struct err e;
 
-    c->op = &auth_op;
-    if (!m->op || strcmp(m->op, "auth") || auth_message(b, bot, c, m, &e)) {
-        call_free(c);
-        bot->calls--;
+    if (m->op && !strcmp(m->op, "auth") && !auth_message(b, bot, c, m, &e)) {
+        const struct auth_result result = {c->caller.key_id, (int)c->caller.role};
+        send_result(c, auth_out, &result);
+    } else {
         close_unauthenticated(b, bot, "the first message must prove a key");
-        return;
     }
-    call_finish(c);
+    bot->calls--;
+    call_free(c);
 }
 
 static int open_authenticated(struct bot_ws *b, struct bot *bot, const struct http_request *r,

@@ -231,7 +231,7 @@ static void operation(const struct op *table, const struct op *op, struct buf *o
     doc_str(out, NULL, tag);
     doc_close(out, ']');
     doc_str(out, "x-leasehold-role", role_of(op));
-    if (!op->rest_alias)
+    if (op_has_message(op))
         doc_str(out, "x-leasehold-op", op->name);
     if (op->role == ROLE_NONE) {
         doc_open(out, "security", '[');
