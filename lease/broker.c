@@ -157,15 +157,15 @@ static void apply_grant(struct broker *b, struct session *s, const struct change
 
     if (broker_load_lease(b, &c->lease, &e))
         return; /* no memory: never pushed, so never admitted; the row runs out by itself */
-    broker_push(b, s,
-                &(struct door_msg){.t = DOOR_OP,
-                                   .op = DOOR_OP_GRANT,
-                                   .seq = c->seq,
-                                   .jti = c->lease.lease_id,
-                                   .exp = c->lease.expires_at / 1000,
-                                   .scope = c->lease.scope,
-                                   .mc = c->lease.max_connections,
-                                   .use = c->lease.use});
+    broker_push_op(b, s,
+                   &(struct door_msg){.t = DOOR_OP,
+                                      .op = DOOR_OP_GRANT,
+                                      .seq = c->seq,
+                                      .jti = c->lease.lease_id,
+                                      .exp = c->lease.expires_at / 1000,
+                                      .scope = c->lease.scope,
+                                      .mc = c->lease.max_connections,
+                                      .use = c->lease.use});
 }
 
 /* The row of a change knows nothing of live connections. */
@@ -185,12 +185,12 @@ static void apply_extend(struct broker *b, struct session *s, const struct chang
         return;
     lease_take(n, &c->lease);
     (void)heap_put(&b->due, &n->due, n->l.expires_at); /* in the heap already: cannot fail */
-    broker_push(b, s,
-                &(struct door_msg){.t = DOOR_OP,
-                                   .op = DOOR_OP_EXTEND,
-                                   .seq = c->seq,
-                                   .jti = n->l.lease_id,
-                                   .exp = n->l.expires_at / 1000});
+    broker_push_op(b, s,
+                   &(struct door_msg){.t = DOOR_OP,
+                                      .op = DOOR_OP_EXTEND,
+                                      .seq = c->seq,
+                                      .jti = n->l.lease_id,
+                                      .exp = n->l.expires_at / 1000});
 }
 
 static void mark_ending(struct broker *b, struct lease_node *n, int64_t seq, int64_t committed_us)
@@ -223,12 +223,12 @@ static void apply_revoke(struct broker *b, struct session *s, const struct chang
 {
     struct lease_node *n = broker_lease_find(b, &c->lease.lease_id);
 
-    broker_push(b, s,
-                &(struct door_msg){.t = DOOR_OP,
-                                   .op = DOOR_OP_REVOKE,
-                                   .seq = c->seq,
-                                   .jti = c->lease.lease_id,
-                                   .code = c->code});
+    broker_push_op(b, s,
+                   &(struct door_msg){.t = DOOR_OP,
+                                      .op = DOOR_OP_REVOKE,
+                                      .seq = c->seq,
+                                      .jti = c->lease.lease_id,
+                                      .code = c->code});
     remember_cut(s, c->seq, committed_us);
     if (!n)
         return;

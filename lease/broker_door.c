@@ -33,6 +33,17 @@ void broker_push(struct broker *b, struct session *s, const struct door_msg *m)
         door_send(b, s->door, m);
 }
 
+void broker_push_op(struct broker *b, struct session *s, const struct door_msg *op)
+{
+    /* A gap (an operation that there was no memory for) makes what came before worthless. */
+    if (!s->recent_from || s->recent[(op->seq - 1) % RECENT_OPS].seq != op->seq - 1)
+        s->recent_from = op->seq;
+    s->recent[op->seq % RECENT_OPS] = *op;
+    if (op->seq - s->recent_from >= RECENT_OPS)
+        s->recent_from = op->seq - RECENT_OPS + 1;
+    broker_push(b, s, op);
+}
+
 /* The session has no live door any more. */
 static void session_unlink(struct broker *b, struct session *s)
 {
@@ -144,6 +155,29 @@ static void snapshot_send(struct broker *b, struct session *s)
     free(keys);
 }
 
+/* Is everything after what it has applied still known, to the door that had its snapshot from us? */
+static bool delta_possible(const struct session *s, const struct door_msg *hello)
+{
+    if (id_is_zero(&s->boot_id) || !id_equal(&s->boot_id, &hello->boot_id))
+        return false;
+    return hello->applied == s->seq ||
+           (hello->applied < s->seq && s->recent_from && hello->applied + 1 >= s->recent_from &&
+            s->recent[s->seq % RECENT_OPS].seq == s->seq);
+}
+
+static void delta_send(struct broker *b, struct session *s, int64_t from)
+{
+    broker_push(b, s,
+                &(struct door_msg){.t = DOOR_DELTA,
+                                   .from = from,
+                                   .seq = s->seq,
+                                   .now = clock_wall_ms(b->clock),
+                                   .stale_s = b->limits->stale_after_seconds,
+                                   .seal_s = b->limits->seal_after_seconds});
+    for (int64_t seq = from + 1; seq <= s->seq; seq++)
+        broker_push(b, s, &s->recent[seq % RECENT_OPS]);
+}
+
 static bool secret_matches(const struct session *s, const char *secret)
 {
     uint8_t hash[SHA256_DIGEST_LENGTH];
@@ -176,7 +210,7 @@ static void agent_set(struct broker *b, struct session *s, enum door_agent agent
 static void on_hello(struct broker *b, struct door *d, const struct door_msg *m)
 {
     struct session *s = broker_session_find(b, &m->sid);
-    bool again;
+    bool again, delta;
 
     if (!s || m->ep < s->ep) { /* unknown, or an older generation: it has nothing to guard */
         door_send(b, d, &(struct door_msg){.t = DOOR_RETIRE});
@@ -198,12 +232,16 @@ static void on_hello(struct broker *b, struct door *d, const struct door_msg *m)
     d->said_hello = true;
     b->doors_unknown--;
     again = !id_is_zero(&s->boot_id);
+    delta = delta_possible(s, m);
     s->door = d;
     s->boot_id = m->boot_id;
     s->acked = m->applied < s->seq ? m->applied : s->seq;
     counts_set(b, s, &m->conns);
     broker_count_session(b, s);
-    snapshot_send(b, s);
+    if (delta)
+        delta_send(b, s, m->applied);
+    else
+        snapshot_send(b, s);
     b->hooks.event(b->hooks.ctx, &(struct broker_event){.kind = BROKER_DOOR_LIVE,
                                                         .session_id = s->session_id,
                                                         .again = again});
@@ -318,6 +356,7 @@ static void on_message(struct broker *b, struct door *d, const struct door_msg *
         break;
     case DOOR_HELLO:
     case DOOR_SNAPSHOT:
+    case DOOR_DELTA:
     case DOOR_OP:
     case DOOR_RETIRE:
         door_refuse(b, d, 1002, "not a door's message");

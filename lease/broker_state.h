@@ -51,6 +51,9 @@ struct pending_cut {
     struct pending_cut *prev, *next;
 };
 
+/* How many of a session's latest operations are kept to catch a door up by DELTA. */
+#define RECENT_OPS 32
+
 struct door {
     uint64_t conn;           /* 0: none */
     struct session *session; /* NULL: not authenticated yet */
@@ -68,10 +71,12 @@ struct session {
     struct id session_id, chat_id;
     int64_t ep;
     uint8_t secret_hash[32];
-    int64_t seq;       /* last one committed */
-    int64_t acked;     /* by the door */
-    struct door *door; /* live control connection, or NULL */
-    struct id boot_id;
+    int64_t seq;                        /* last one committed */
+    int64_t acked;                      /* by the door */
+    struct door *door;                  /* live control connection, or NULL */
+    struct id boot_id;                  /* of the door that had its snapshot from us; zero: none */
+    struct door_msg recent[RECENT_OPS]; /* the op of seq n stands at n % RECENT_OPS */
+    int64_t recent_from;                /* the oldest one there; 0: none */
     enum door_agent agent;
     struct lease_node *leases;
     struct pending_cut *cuts;
@@ -105,6 +110,9 @@ void broker_close_confirmed(struct broker *b, struct session *s);
 
 /* Encodes and sends on the session's control connection, if it has one. */
 void broker_push(struct broker *b, struct session *s, const struct door_msg *m);
+
+/* The same for an entry of the session's log, which is kept for doors that come back. */
+void broker_push_op(struct broker *b, struct session *s, const struct door_msg *op);
 
 void broker_doors_tick(struct broker *b, int64_t now_us);
 

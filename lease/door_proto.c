@@ -8,8 +8,9 @@
 #define KEYS_MAX    64
 #define SECONDS_MAX (INT64_C(1) << 40)
 
-static const char *const type_names[] = {"HELLO", "SNAPSHOT", "OP",   "ACK",  "AGENT",  "ACTIVITY",
-                                         "ADMIT", "CLOSE",    "DENY", "PING", "RETIRE", NULL};
+static const char *const type_names[] = {"HELLO",    "SNAPSHOT", "OP",    "ACK",  "AGENT",
+                                         "ACTIVITY", "ADMIT",    "CLOSE", "DENY", "PING",
+                                         "RETIRE",   "DELTA",    NULL};
 static const char *const op_names[] = {"GRANT", "EXTEND", "REVOKE", "REVOKE_ALL", "KEYS", NULL};
 static const char *const agent_names[] = {"none", "up", "ended", NULL};
 static const char *const scope_names[] = {"read", "write", "admin", NULL};
@@ -79,6 +80,8 @@ static const struct field hello[] = {
     {0}};
 static const struct field snapshot[] = {TYPE,           INT(seq), INT(now), FROM_1(stale_s),
                                         FROM_1(seal_s), ALLOW,    KEYS,     {0}};
+static const struct field delta[] = {TYPE,           INT(from), INT(seq), INT(now), FROM_1(stale_s),
+                                     FROM_1(seal_s), {0}};
 static const struct field op_grant[] = {TYPE,  FROM_1(seq), OP,  JTI, FROM_1(exp),
                                         SCOPE, MC,          USE, {0}};
 static const struct field op_extend[] = {TYPE, FROM_1(seq), OP, JTI, FROM_1(exp), {0}};
@@ -97,10 +100,10 @@ static const struct field ping[] = {TYPE, INT(now), {0}};
 static const struct field retire[] = {TYPE, {0}};
 
 static const struct field *const type_fields[] = {
-    [DOOR_HELLO] = hello,  [DOOR_SNAPSHOT] = snapshot, [DOOR_ACK] = ack,
-    [DOOR_AGENT] = agent,  [DOOR_ACTIVITY] = activity, [DOOR_ADMIT] = admit,
-    [DOOR_CLOSE] = close_, [DOOR_DENY] = deny,         [DOOR_PING] = ping,
-    [DOOR_RETIRE] = retire};
+    [DOOR_HELLO] = hello,   [DOOR_SNAPSHOT] = snapshot, [DOOR_ACK] = ack,
+    [DOOR_AGENT] = agent,   [DOOR_ACTIVITY] = activity, [DOOR_ADMIT] = admit,
+    [DOOR_CLOSE] = close_,  [DOOR_DENY] = deny,         [DOOR_PING] = ping,
+    [DOOR_RETIRE] = retire, [DOOR_DELTA] = delta};
 static const struct field *const op_fields[] = {[DOOR_OP_GRANT] = op_grant,
                                                 [DOOR_OP_EXTEND] = op_extend,
                                                 [DOOR_OP_REVOKE] = op_revoke,
@@ -134,7 +137,7 @@ static const struct field *msg_fields(int t, int op)
 {
     if (t == DOOR_OP)
         return op >= DOOR_OP_GRANT && op <= DOOR_OP_KEYS ? op_fields[op] : NULL;
-    return t >= DOOR_HELLO && t <= DOOR_RETIRE ? type_fields[t] : NULL;
+    return t >= DOOR_HELLO && t <= DOOR_DELTA ? type_fields[t] : NULL;
 }
 
 const char *door_close_reason(int code)

@@ -5,6 +5,9 @@
  *
  *   door → HELLO{sid, ep, boot_id, secret, applied, agent, conns[]}
  *   gw   → SNAPSHOT{seq, now, stale_s, seal_s, allow[], keys[]}  replaces allow-set and keys at once
+ *   gw   → DELTA{from, seq, now, stale_s, seal_s}  instead, when the door has applied `from` of this
+ *          gateway's log and the rest is still known: the OPs from + 1 … seq follow, and the door is
+ *          live once it has applied seq
  *   gw   → OP{seq, op, …}          seq = last applied + 1; anything else: the door resyncs
  *   door → ACK{seq, cut, latency_us}        cumulative
  *   door → AGENT{agent}            the agent's link came up or ended
@@ -39,6 +42,7 @@ enum door_msg_type {
     DOOR_DENY,
     DOOR_PING,
     DOOR_RETIRE,
+    DOOR_DELTA,
 };
 
 enum door_op { DOOR_OP_GRANT, DOOR_OP_EXTEND, DOOR_OP_REVOKE, DOOR_OP_REVOKE_ALL, DOOR_OP_KEYS };
@@ -87,7 +91,8 @@ struct door_msg {
     int64_t applied;
     int agent;         /* enum door_agent; also AGENT */
     struct list conns; /* struct door_conn; also ACTIVITY */
-    /* SNAPSHOT, OP, ACK */
+    int64_t from;      /* DELTA */
+    /* SNAPSHOT, DELTA, OP, ACK */
     int64_t seq;
     int64_t now; /* ms, gateway wall time; also PING */
     int64_t stale_s, seal_s;
@@ -134,9 +139,9 @@ struct door_spec {
     int64_t agent_gid;           /* group of agent.sock */
     int64_t leeway_s, ttl_max_s; /* token checks */
     int64_t stale_s, seal_s;
-    char *cert_pem, *key_pem;   /* of the door's TLS; absent: plain. The key is secret */
-    char *transport;     /* of the profile */
-    struct list origins; /* char *: allowed Origin values of browsers; empty: none */
+    char *cert_pem, *key_pem; /* of the door's TLS; absent: plain. The key is secret */
+    char *transport;          /* of the profile */
+    struct list origins;      /* char *: allowed Origin values of browsers; empty: none */
 };
 extern const struct field door_spec_fields[];
 

@@ -170,7 +170,7 @@ int door_core_hello(struct door_core *c, int64_t now_us, struct door_msg *ret, s
     struct door_msg m = {.t = DOOR_HELLO,
                          .sid = c->config.session_id,
                          .ep = c->config.ep,
-                         .boot_id = c->config.boot_id,
+                         .boot_id = c->damaged ? (struct id){{0}} : c->config.boot_id,
                          .applied = c->applied,
                          .agent = c->agent};
 
@@ -263,6 +263,7 @@ static int snapshot_apply(struct door_core *c, const struct door_msg *m, int64_t
         return err_set(e, ERR_CONFLICT, "the snapshot is older than what was applied");
     if (keys_swap(c, &m->keys, e))
         return -1;
+    c->damaged = true;
     HASH_ITER (hh, c->leases, lease, next)
         lease->allowed = false;
     for (size_t i = 0; i < m->allow.n; i++) {
@@ -271,13 +272,31 @@ static int snapshot_apply(struct door_core *c, const struct door_msg *m, int64_t
             return -1;
         }
     }
+    c->damaged = false;
     time_set(c, m->now, now_us);
     c->config.stale_s = m->stale_s;
     c->config.seal_s = m->seal_s;
     c->applied = m->seq;
     c->synced = true;
+    c->live_at = m->seq;
     c->state = DOOR_LIVE;
     ack_note(c, unlisted_cut(c, now_us), now_us);
+    return 0;
+}
+
+/* The gateway still knows what this door has missed; the operations follow one by one. */
+static int delta_begin(struct door_core *c, const struct door_msg *m, int64_t now_us, struct err *e)
+{
+    if (m->from != c->applied || m->seq < m->from || !c->has_time || c->damaged)
+        return err_set(e, ERR_CONFLICT, "the delta does not begin where this door stands");
+    time_set(c, m->now, now_us);
+    c->config.stale_s = m->stale_s;
+    c->config.seal_s = m->seal_s;
+    c->synced = true;
+    c->live_at = m->seq;
+    if (c->applied >= c->live_at)
+        c->state = DOOR_LIVE;
+    ack_note(c, 0, now_us);
     return 0;
 }
 
@@ -370,6 +389,8 @@ static int op_apply(struct door_core *c, const struct door_msg *m, int64_t now_u
         return -1;
     }
     c->applied = m->seq;
+    if (c->applied >= c->live_at)
+        c->state = DOOR_LIVE;
     ack_note(c, cut, now_us);
     return 0;
 }
@@ -383,6 +404,9 @@ int door_core_receive(struct door_core *c, const struct door_msg *m, int64_t now
     switch ((enum door_msg_type)m->t) {
     case DOOR_SNAPSHOT:
         r = snapshot_apply(c, m, now_us, e);
+        break;
+    case DOOR_DELTA:
+        r = delta_begin(c, m, now_us, e);
         break;
     case DOOR_OP:
         r = op_apply(c, m, now_us, e);

@@ -278,6 +278,76 @@ static void the_end_of_a_session_retires_its_door_and_forgets_its_leases(void **
     broker_door_closed(f->broker, 9);
 }
 
+static void hello_again(struct fixture *f, uint64_t conn, const struct id *boot_id, int64_t applied)
+{
+    broker_door_open(f->broker, conn);
+    door_says(f, conn,
+              &(struct door_msg){.t = DOOR_HELLO,
+                                 .sid = f->sandbox.session_id,
+                                 .ep = 7,
+                                 .boot_id = *boot_id,
+                                 .secret = (char *)SECRET,
+                                 .applied = applied,
+                                 .agent = DOOR_AGENT_UP});
+}
+
+static void a_door_that_comes_back_gets_what_it_missed_and_nothing_else(void **state)
+{
+    struct fixture *f = *state;
+    struct id boot;
+    struct lease l;
+
+    id_random(&boot);
+    hello_again(f, 9, &boot, 0);
+    assert_int_equal(f->sent[0].t, DOOR_SNAPSHOT);
+    l = grant(f, 60, 1);
+    broker_door_closed(f->broker, 9);
+    grant(f, 60, 2);
+    revoke(f, &l, 3);
+    f->sent_n = 0;
+    hello_again(f, 10, &boot, 1);
+    assert_int_equal(f->sent_n, 3);
+    assert_int_equal(f->sent[0].t, DOOR_DELTA);
+    assert_int_equal(f->sent[0].from, 1);
+    assert_int_equal(f->sent[0].seq, 3);
+    assert_int_equal(f->sent[1].op, DOOR_OP_GRANT);
+    assert_int_equal(f->sent[2].op, DOOR_OP_REVOKE);
+    assert_int_equal(f->sent[2].seq, 3);
+    f->sent_n = 0;
+    hello_again(f, 11, &boot, 3); /* nothing missed */
+    assert_int_equal(f->sent_n, 1);
+    assert_int_equal(f->sent[0].t, DOOR_DELTA);
+}
+
+static void a_door_we_do_not_know_or_too_far_behind_gets_a_snapshot(void **state)
+{
+    struct fixture *f = *state;
+    struct id boot, other;
+
+    id_random(&boot);
+    id_random(&other);
+    hello_again(f, 9, &boot, 0);
+    broker_door_closed(f->broker, 9);
+    for (int seq = 1; seq <= 40; seq++)
+        grant(f, 60, seq);
+    f->sent_n = 0;
+    hello_again(f, 10, &boot, 7); /* the op of seq 8 is gone */
+    assert_int_equal(f->sent[0].t, DOOR_SNAPSHOT);
+    broker_door_closed(f->broker, 10);
+    f->sent_n = 0;
+    hello_again(f, 11, &boot, 8);
+    assert_int_equal(f->sent[0].t, DOOR_DELTA);
+    assert_int_equal(f->sent_n, 33);
+    broker_door_closed(f->broker, 11);
+    f->sent_n = 0;
+    hello_again(f, 12, &other, 40);
+    assert_int_equal(f->sent[0].t, DOOR_SNAPSHOT);
+    broker_door_closed(f->broker, 12);
+    f->sent_n = 0;
+    hello_again(f, 13, &other, 41); /* ahead of us: never by a delta */
+    assert_int_equal(f->sent[0].t, DOOR_SNAPSHOT);
+}
+
 static void live_connections_are_counted_and_end_with_the_door(void **state)
 {
     struct fixture *f = *state;
@@ -361,6 +431,8 @@ int main(void)
         T(a_renewed_lease_does_not_expire_at_its_first_time),
         T(an_unconfirmed_lease_is_closed_when_nothing_can_hold_its_token),
         T(the_end_of_a_session_retires_its_door_and_forgets_its_leases),
+        T(a_door_that_comes_back_gets_what_it_missed_and_nothing_else),
+        T(a_door_we_do_not_know_or_too_far_behind_gets_a_snapshot),
         T(live_connections_are_counted_and_end_with_the_door),
         T(a_door_cannot_report_activity_of_the_future),
         T(a_door_that_is_soon_stale_is_pinged_more_often),

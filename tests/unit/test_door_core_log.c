@@ -44,6 +44,72 @@ static void a_snapshot_with_a_false_key_changes_nothing(void **state)
     assert_int_equal(f->peers[0].code, 0);
 }
 
+static int delta(struct fixture *f, int64_t from, int64_t seq)
+{
+    return receive(f, &(struct door_msg){.t = DOOR_DELTA,
+                                         .from = from,
+                                         .seq = seq,
+                                         .now = gateway_ms(f),
+                                         .stale_s = 3,
+                                         .seal_s = 15});
+}
+
+/* A new control connection. */
+static void link_again(struct fixture *f)
+{
+    struct door_msg hello;
+    struct err e;
+
+    door_core_unlinked(f->core);
+    assert_int_equal(door_core_hello(f->core, f->now, &hello, &e), 0);
+    free(hello.conns.items);
+}
+
+static void a_delta_makes_the_door_live_once_it_has_caught_up(void **state)
+{
+    struct fixture *f = *state;
+    struct door_msg revoke = {
+        .t = DOOR_OP, .op = DOOR_OP_REVOKE, .seq = 12, .jti = f->jti, .code = 4403};
+    struct door_allow a = entry(id_n(2));
+
+    go_live(f);
+    admit(f, 0);
+    f->now += 4 * INT64_C(1000000); /* stale */
+    door_core_tick(f->core, f->now);
+    link_again(f);
+    assert_int_equal(delta(f, 10, 12), 0);
+    assert_int_equal(door_core_state(f->core), DOOR_STALE);
+    assert_int_equal(f->peers[0].code, 0); /* who is there stays */
+    assert_int_equal(grant(f, a), 0);      /* seq 11 */
+    assert_int_equal(door_core_state(f->core), DOOR_STALE);
+    assert_int_equal(receive(f, &revoke), 0);
+    assert_int_equal(door_core_state(f->core), DOOR_LIVE);
+    assert_int_equal(f->peers[0].code, CLOSE_REVOKED);
+    assert_int_equal(door_core_applied(f->core), 12);
+}
+
+static void a_delta_from_elsewhere_is_refused(void **state)
+{
+    struct fixture *f = *state;
+
+    go_live(f);
+    link_again(f);
+    assert_int_equal(delta(f, 9, 12), -1);
+    assert_int_equal(delta(f, 11, 12), -1);
+    assert_int_equal(delta(f, 10, 9), -1);
+    assert_int_equal(delta(f, 10, 10), 0);
+    assert_int_equal(door_core_state(f->core), DOOR_LIVE);
+}
+
+static void a_door_without_snapshot_takes_no_delta(void **state)
+{
+    struct fixture *f = *state;
+
+    link_again(f);
+    assert_int_equal(delta(f, 0, 0), -1);
+    assert_int_not_equal(door_core_state(f->core), DOOR_LIVE);
+}
+
 static void an_older_snapshot_is_refused(void **state)
 {
     struct fixture *f = *state;
@@ -347,6 +413,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_snapshot_replaces_the_set_and_cuts_the_rest),
         TEST(a_snapshot_with_a_false_key_changes_nothing),
+        TEST(a_delta_makes_the_door_live_once_it_has_caught_up),
+        TEST(a_delta_from_elsewhere_is_refused),
+        TEST(a_door_without_snapshot_takes_no_delta),
         TEST(an_older_snapshot_is_refused),
         TEST(a_gap_refuses_new_ones_until_the_next_snapshot),
         TEST(a_repeated_operation_is_a_no_op),
