@@ -244,6 +244,7 @@ static int replay(struct call *c, struct look *l, struct err *e)
         return replay_error(&l->record, e);
     c->status = (int)l->record.status;
     c->raw = l->record.body;
+    c->raw_type = "application/json";
     return id_is_zero(&l->lease.lease_id) ? 0 : mint_again(c, l, e);
 }
 
