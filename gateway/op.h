@@ -43,7 +43,7 @@ struct op {
     enum role role;   /* the least one; ROLE_NONE: no key needed */
     enum op_lane lane;
     int status;         /* of a success, unless run sets another … */
-    int also;           /* … which is this one; 0: it does not */
+    int also[3];        /* … which is one of these; 0 ends them */
     unsigned timeout_s; /* for it to begin to run; 0: call.c's for the lane */
     const struct field *in, *out;
     size_t in_size, out_size;

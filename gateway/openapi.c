@@ -94,30 +94,34 @@ static void operation_id(const struct op *table, const struct op *op, struct buf
     doc_str(out, "operationId", id);
 }
 
+static void parameter(const struct field *f, struct buf *out)
+{
+    bool in_path = f->flags & FIELD_PATH;
+
+    doc_open(out, NULL, '{');
+    doc_str(out, "name", f->name);
+    doc_str(out, "in", in_path ? "path" : "query");
+    doc_bool(out, "required", in_path || f->flags & FIELD_REQUIRED);
+    if (f->doc)
+        doc_str(out, "description", f->doc);
+    doc_open(out, "schema", '{');
+    schema_value(f, out);
+    doc_close(out, '}');
+    doc_close(out, '}');
+}
+
 static void parameters(const struct op *op, struct buf *out)
 {
-    bool any = false;
-
-    for (const struct field *f = op->in; f && f->name; f++) {
-        bool in_path = f->flags & FIELD_PATH;
-        if (schema_in_body(f))
-            continue;
-        if (!any)
-            doc_open(out, "parameters", '[');
-        any = true;
+    doc_open(out, "parameters", '[');
+    for (const struct field *f = op->in; f && f->name; f++)
+        if (!schema_in_body(f))
+            parameter(f, out);
+    if (op->method == HTTP_POST) {
         doc_open(out, NULL, '{');
-        doc_str(out, "name", f->name);
-        doc_str(out, "in", in_path ? "path" : "query");
-        doc_bool(out, "required", in_path || f->flags & FIELD_REQUIRED);
-        if (f->doc)
-            doc_str(out, "description", f->doc);
-        doc_open(out, "schema", '{');
-        schema_value(f, out);
-        doc_close(out, '}');
+        doc_str(out, "$ref", "#/components/parameters/IdempotencyKey");
         doc_close(out, '}');
     }
-    if (any)
-        doc_close(out, ']');
+    doc_close(out, ']');
 }
 
 static bool body_required(const struct op *op)
@@ -199,15 +203,16 @@ static void refusals(const struct op *op, struct buf *out)
     }
     if (has_path || schema_has_body(op))
         refusal("404", out);
-    if (schema_has_body(op)) {
+    if (op->method != HTTP_GET)
         refusal("409", out);
+    if (schema_has_body(op)) {
         refusal("413", out);
         refusal("415", out);
     }
     if (op->in)
         refusal("422", out);
     refusal("500", out);
-    if (op->also != 503)
+    if (op->also[0] != 503)
         refusal("503", out);
 }
 
@@ -242,8 +247,8 @@ static void operation(const struct op *table, const struct op *op, struct buf *o
         request_body(table, op, out);
     doc_open(out, "responses", '{');
     answer(table, op, op->status, out);
-    if (op->also)
-        answer(table, op, op->also, out);
+    for (const int *status = op->also; *status; status++)
+        answer(table, op, *status, out);
     refusals(op, out);
     doc_close(out, '}');
     doc_close(out, '}');
@@ -309,6 +314,10 @@ static void components(const struct op *table, const struct openapi_info *info, 
     doc_str(out, "name", info->token_header);
     doc_close(out, '}');
     doc_close(out, '}');
+    buf_add_str(out, ",\"parameters\":{\"IdempotencyKey\":{\"name\":\"Idempotency-Key\",\"in\":"
+                     "\"header\",\"description\":\"the same request with the same key is answered "
+                     "again, not done again\",\"schema\":{\"type\":\"string\",\"minLength\":1,"
+                     "\"maxLength\":128,\"pattern\":\"^[!-~]+$\"}}}");
     doc_open(out, "responses", '{');
     for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++)
         problem_response(statuses[i], out);

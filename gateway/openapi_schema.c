@@ -64,7 +64,7 @@ static const struct {
     const char *name;
 } objects[] = {
     {chat_fields, "Chat"},   {sandbox_fields, "Sandbox"}, {lease_fields, "Lease"},
-    {grant_fields, "Grant"}, {api_key_fields, "ApiKey"},
+    {grant_fields, "Grant"}, {api_key_fields, "ApiKey"},  {workspace_fields, "Workspace"},
 };
 #define OBJECTS (sizeof objects / sizeof objects[0])
 

@@ -29,7 +29,7 @@ const struct field key_create_out[] = {
 };
 
 const struct field key_in[] = {
-    FIELD_ID(struct key_args, key_id, .flags = FIELD_REQUIRED | FIELD_PATH),
+    FIELD_ID(struct key_args, key_id, .flags = FIELD_REQUIRED | FIELD_PATH, .doc = "the key"),
     {0},
 };
 
@@ -44,17 +44,19 @@ const struct field key_list_out[] = {
 };
 
 const struct field key_update_in[] = {
-    FIELD_ID(struct key_update_args, key_id, .flags = FIELD_REQUIRED | FIELD_PATH),
+    FIELD_ID(struct key_update_args, key_id, .flags = FIELD_REQUIRED | FIELD_PATH,
+             .doc = "the key"),
     FIELD_STR(struct key_update_args, name, .min = 1, .max = 128, .doc = "for people"),
     FIELD_ENUM(struct key_update_args, role, .has = offsetof(struct key_update_args, has_role),
-               .names = role_names + 1),
+               .names = role_names + 1, .doc = "what it may"),
     FIELD_IDLIST(struct key_update_args, allowed_users,
                  .has = offsetof(struct key_update_args, has_allowed_users),
                  .doc = "these users and no other"),
     FIELD_ID(struct key_update_args, default_user,
-             .has = offsetof(struct key_update_args, has_default_user)),
+             .has = offsetof(struct key_update_args, has_default_user),
+             .doc = "whose workspace POST /create uses for unknown chats"),
     FIELD_TIME(struct key_update_args, expires_at,
-               .has = offsetof(struct key_update_args, has_expires_at)),
+               .has = offsetof(struct key_update_args, has_expires_at), .doc = "when the key ends"),
     {0},
 };
 

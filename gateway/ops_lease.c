@@ -37,9 +37,9 @@ const struct field lease_id_in[] = {
 
 const struct field lease_list_in[] = {
     PAGE_IN(struct lease_list_args),
-    FIELD_ID(struct lease_list_args, session_id, .flags = FIELD_QUERY),
-    FIELD_ID(struct lease_list_args, chat_id, .flags = FIELD_QUERY),
-    FIELD_ID(struct lease_list_args, user_id, .flags = FIELD_QUERY),
+    FIELD_ID(struct lease_list_args, session_id, .flags = FIELD_QUERY, .doc = "of this session"),
+    FIELD_ID(struct lease_list_args, chat_id, .flags = FIELD_QUERY, .doc = "of this chat"),
+    FIELD_ID(struct lease_list_args, user_id, .flags = FIELD_QUERY, .doc = "of this user"),
     FIELD_ENUM(struct lease_list_args, state, .flags = FIELD_QUERY,
                .has = offsetof(struct lease_list_args, has_state), .names = lease_state_names,
                .doc = "as it is answered: with what the doors have confirmed"),

@@ -81,7 +81,8 @@ const struct field sandbox_stop_in[] = {
 };
 
 const struct field sandbox_renew_in[] = {
-    FIELD_ID(struct sandbox_renew_args, session_id, .flags = FIELD_REQUIRED | FIELD_PATH),
+    FIELD_ID(struct sandbox_renew_args, session_id, .flags = FIELD_REQUIRED | FIELD_PATH,
+             .doc = "the session"),
     FIELD_INT(struct sandbox_renew_args, idle_ttl_s, .min = 1, .max = IDLE_TTL_MAX_S,
               .doc = "from now on; as it was if absent"),
     {0},
@@ -89,11 +90,12 @@ const struct field sandbox_renew_in[] = {
 
 const struct field sandbox_list_in[] = {
     PAGE_IN(struct sandbox_list_args),
-    FIELD_ID(struct sandbox_list_args, chat_id, .flags = FIELD_QUERY),
-    FIELD_ID(struct sandbox_list_args, user_id, .flags = FIELD_QUERY),
+    FIELD_ID(struct sandbox_list_args, chat_id, .flags = FIELD_QUERY, .doc = "of this chat"),
+    FIELD_ID(struct sandbox_list_args, user_id, .flags = FIELD_QUERY,
+             .doc = "of this user's chats"),
     FIELD_ENUM(struct sandbox_list_args, status, .flags = FIELD_QUERY,
-               .has = offsetof(struct sandbox_list_args, has_status),
-               .names = sandbox_status_names),
+               .has = offsetof(struct sandbox_list_args, has_status), .names = sandbox_status_names,
+               .doc = "where they are in their life"),
     {0},
 };
 

@@ -3,17 +3,18 @@
 #include "ops.h"
 
 const struct field workspace_in[] = {
-    FIELD_ID(struct workspace_args, user_id, .flags = FIELD_REQUIRED | FIELD_PATH),
+    FIELD_ID(struct workspace_args, user_id, .flags = FIELD_REQUIRED | FIELD_PATH,
+             .doc = "the user"),
     {0},
 };
 
 const struct field workspace_fields[] = {
-    FIELD_ID(struct workspace_view, workspace_id),
-    FIELD_ID(struct workspace_view, user_id),
-    FIELD_TIME(struct workspace_view, created_at),
+    FIELD_ID(struct workspace_view, workspace_id, .doc = "the workspace"),
+    FIELD_ID(struct workspace_view, user_id, .doc = "whose it is"),
+    FIELD_TIME(struct workspace_view, created_at, .doc = "when it was made"),
     FIELD_INT(struct workspace_view, used_bytes, .doc = "of files and histories, each file once"),
-    FIELD_INT(struct workspace_view, quota_bytes),
-    FIELD_BOOL(struct workspace_view, over_quota),
+    FIELD_INT(struct workspace_view, quota_bytes, .doc = "how much it may hold"),
+    FIELD_BOOL(struct workspace_view, over_quota, .doc = "whether it holds more"),
     FIELD_INT(struct workspace_view, chats, .doc = "how many"),
     {0},
 };

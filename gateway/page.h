@@ -40,8 +40,9 @@ struct page {
     char *next_cursor; /* NULL: there is no more */
 };
 #define PAGE_OUT(fields_, T)                                                                       \
-    FIELD_OBJLIST(struct page, items, fields_, T),                                                 \
-        FIELD_STR(struct page, next_cursor, .flags = FIELD_NULL_ZERO)
+    FIELD_OBJLIST(struct page, items, fields_, T, .doc = "one page"),                              \
+        FIELD_STR(struct page, next_cursor, .flags = FIELD_NULL_ZERO,                              \
+                  .doc = "of the next page; null: this was the last")
 
 /* A list that is being put together, in the call's arena. */
 struct page_build {
