@@ -256,12 +256,12 @@ static int meters_make(struct app *a, struct err *e)
     return a->s.meters ? 0 : -1;
 }
 
-/* Tests fill queues: LEASEHOLD_TEST_QUEUE_MAX=2 (docs/operations.md). 0: not set. */
-static size_t test_queue_max(void)
+/* Tests fill queues, so they make them short (docs/operations.md). */
+static size_t queue_max(const char *variable, size_t otherwise)
 {
-    const char *text = getenv("LEASEHOLD_TEST_QUEUE_MAX");
+    const char *text = getenv(variable);
 
-    return text ? strtoul(text, NULL, 10) : 0;
+    return text ? strtoul(text, NULL, 10) : otherwise;
 }
 
 static int store_make(struct app *a, struct err *e)
@@ -273,7 +273,7 @@ static int store_make(struct app *a, struct err *e)
                               .readers = READ_THREADS + FILE_THREADS + 4,
                               .changed = changes_post,
                               .changed_ctx = &a->s,
-                              .queue_max = test_queue_max()};
+                              .queue_max = queue_max("LEASEHOLD_TEST_WRITES_MAX", 0)};
 
     meters_store(a->s.meters, &o.meters);
     if ((size_t)snprintf(path, sizeof path, "%s/" STORE_FILE, a->cfg.storage.data_dir) >=
@@ -287,8 +287,9 @@ static int store_make(struct app *a, struct err *e)
 static struct lane *lane_make(struct app *a, enum meter_lane which, const char *name,
                               unsigned threads, struct err *e)
 {
-    size_t queue_max = test_queue_max() ? test_queue_max() : LANE_QUEUE_MAX;
-    struct lane *l = lane_new(name, threads, queue_max, server_inbox(a->s.server), e);
+    struct lane *l =
+        lane_new(name, threads, queue_max("LEASEHOLD_TEST_QUEUE_MAX", LANE_QUEUE_MAX),
+                 server_inbox(a->s.server), e);
     struct lane_meters meters;
 
     if (!l)

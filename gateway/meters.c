@@ -162,10 +162,8 @@ static const struct metric_spec specs[METERS] = {
 struct meters {
     struct metrics *registry;
     struct metric *metric[METERS];
-    const char **ops;   /* names of operations, then "none" */
-    unsigned *op_index; /* by row of ops_table */
+    const char **ops; /* names of operations, then "none" */
     unsigned ops_n;
-    size_t rows;
 };
 
 static unsigned op_find(const struct meters *m, const char *name)
@@ -179,19 +177,16 @@ static unsigned op_find(const struct meters *m, const char *name)
 /* An operation with two rows is one to who reads the figures. */
 static int ops_take(struct meters *m, struct err *e)
 {
-    while (ops_table[m->rows].name)
-        m->rows++;
-    m->ops = calloc(m->rows + 2, sizeof *m->ops);
-    m->op_index = calloc(m->rows + 1, sizeof *m->op_index);
-    if (!m->ops || !m->op_index)
-        return err_set(e, ERR_INTERNAL, "no memory for the metrics");
-    for (size_t i = 0; i < m->rows; i++) {
-        unsigned at = op_find(m, ops_table[i].name);
+    size_t rows = 0;
 
-        m->op_index[i] = at;
-        m->ops[at] = ops_table[i].name;
-        m->ops_n += at == m->ops_n;
-    }
+    while (ops_table[rows].name)
+        rows++;
+    m->ops = calloc(rows + 2, sizeof *m->ops);
+    if (!m->ops)
+        return err_set(e, ERR_INTERNAL, "no memory for the metrics");
+    for (size_t i = 0; i < rows; i++)
+        if (op_find(m, ops_table[i].name) == m->ops_n)
+            m->ops[m->ops_n++] = ops_table[i].name;
     m->ops[m->ops_n] = "none";
     return 0;
 }
@@ -233,7 +228,6 @@ void meters_free(struct meters *m)
         return;
     metrics_free(m->registry);
     free(m->ops);
-    free(m->op_index);
     free(m);
 }
 
@@ -267,7 +261,7 @@ static unsigned class_of(int status)
 
 void meters_request(const struct meters *m, const struct op *op, int status, int64_t us)
 {
-    unsigned at = op ? m->op_index[op - ops_table] : m->ops_n;
+    unsigned at = op ? op_find(m, op->name) : m->ops_n;
 
     metric_add(m->metric[METER_REQUESTS], at, class_of(status), 1);
     metric_observe(m->metric[METER_REQUEST], at, 0, us);
