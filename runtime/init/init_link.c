@@ -162,7 +162,7 @@ static int read_header(struct link *l)
         return 0;
     const uint8_t *header = l->in + l->in_start;
     uint32_t len = link_header_len(header);
-    if (header[0] != LINK_LINE || len > LINK_LINE_MAX)
+    if (header[0] == 0 || len > LINK_LINE_MAX)
         return -1;
     l->in_type = header[0];
     l->in_left = len;

@@ -63,6 +63,18 @@ static int stdio_start(struct transport *t, struct agent *a, char **command)
     return r;
 }
 
+static bool stdio_ready(struct transport *t)
+{
+    (void)t;
+    return true;
+}
+
+static int64_t stdio_due_ms(const struct transport *t)
+{
+    (void)t;
+    return 0;
+}
+
 static size_t stdio_fds(struct transport *t, const struct link *l, struct pollfd *ret)
 {
     const struct stdio *s = (const struct stdio *)t;
@@ -111,6 +123,8 @@ static int feed_agent(struct stdio *s, struct link *l)
         int r = link_peek(l, &piece);
         if (r <= 0)
             return r;
+        if (piece.type != LINK_LINE)
+            return -1;
         size_t taken = piece.len;
         if (s->in_fd >= 0)
             taken = write_piece(s, piece.data, piece.len, piece.ends_frame);
@@ -183,6 +197,8 @@ const struct transport_vtable transport_stdio = {
     .name = "stdio",
     .new = stdio_new,
     .start = stdio_start,
+    .ready = stdio_ready,
+    .due_ms = stdio_due_ms,
     .fds = stdio_fds,
     .step = stdio_step,
     .drained = stdio_drained,

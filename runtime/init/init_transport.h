@@ -13,7 +13,8 @@
 #include "init_agent.h"
 #include "init_link.h"
 
-#define TRANSPORT_FDS_MAX 8
+#define DIAL_CONNS_MAX    64 /* clients at once of a transport with a connection for each */
+#define TRANSPORT_FDS_MAX (2 * DIAL_CONNS_MAX)
 
 struct transport;
 
@@ -25,6 +26,12 @@ struct transport_vtable {
 
     /* Starts the agent with its descriptors as this transport needs them. -1 with errno. */
     int (*start)(struct transport *t, struct agent *a, char **command);
+
+    /* Can the agent be talked to? Asked until it says so, and from then on the door is told. */
+    bool (*ready)(struct transport *t);
+
+    /* When step() has to come without any event, in mono_ms(); 0: never. */
+    int64_t (*due_ms)(const struct transport *t);
 
     /* What to wait for now; unused entries have fd -1. Returns the number of entries. */
     size_t (*fds)(struct transport *t, const struct link *l, struct pollfd *ret);
@@ -40,6 +47,6 @@ struct transport {
     const struct transport_vtable *v;
 };
 
-extern const struct transport_vtable transport_stdio;
+extern const struct transport_vtable transport_stdio, transport_tcp, transport_unix, transport_ws;
 
 #endif

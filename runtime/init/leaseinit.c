@@ -39,11 +39,13 @@ struct init {
     int keep_fd;         /* leasekeep's socket, -1 without one */
     int64_t deadline_ms; /* of the phase that ends by time, 0: none */
     bool killed;
+    bool hello_framed;
     bool exit_framed;
     bool keep_gone;
 };
 
-static const struct transport_vtable *const transports[] = {&transport_stdio};
+static const struct transport_vtable *const transports[] = {&transport_stdio, &transport_tcp,
+                                                            &transport_unix, &transport_ws};
 
 static struct transport *transport_new(const char *word)
 {
@@ -53,7 +55,8 @@ static struct transport *transport_new(const char *word)
         if (strlen(v->name) == len && memcmp(v->name, word, len) == 0)
             return v->new (word);
     }
-    fprintf(stderr, "leaseinit: this build has no transport \"%s\", only stdio\n", word);
+    fprintf(stderr, "leaseinit: there is no transport \"%s\", only stdio, tcp, unix and ws\n",
+            word);
     return NULL;
 }
 
@@ -128,12 +131,20 @@ static void lose_link(struct init *in)
     in->deadline_ms = mono_ms() + TERM_MS;
 }
 
-static int say_hello(struct link *l)
+/* HELLO makes the session ready: only for an agent that runs and can be talked to. */
+static void say_hello(struct init *in)
 {
-    uint8_t hello[] = {LINK_VERSION, 's', 't', 'd', 'i', 'o'};
-    return link_frame_add(l, hello, sizeof(hello)) == sizeof(hello) && link_frame_end(l, LINK_HELLO)
-               ? 0
-               : -1;
+    const char *name = in->transport->v->name;
+    uint8_t version = LINK_VERSION;
+    if (in->hello_framed || in->agent.exited || in->agent.unexecutable || in->link.fd < 0 ||
+        !in->transport->v->ready(in->transport))
+        return;
+    /* First on the link, whose buffer has room for it. */
+    link_frame_add(&in->link, &version, sizeof(version));
+    link_frame_add(&in->link, name, strlen(name));
+    in->hello_framed = link_frame_end(&in->link, LINK_HELLO);
+    if (link_flush(&in->link) < 0)
+        lose_link(in);
 }
 
 /* True once nothing is left to do for an agent that has ended. */
@@ -141,7 +152,7 @@ static bool finish(struct init *in)
 {
     if (in->deadline_ms == 0)
         in->deadline_ms = mono_ms() + FLUSH_MS;
-    if (in->link.fd < 0 || mono_ms() >= in->deadline_ms)
+    if (in->link.fd < 0 || !in->hello_framed || mono_ms() >= in->deadline_ms)
         return true;
     if (!in->exit_framed && in->transport->v->drained(in->transport, &in->link)) {
         uint8_t how[] = {(uint8_t)in->agent.code, (uint8_t)in->agent.signal};
@@ -153,11 +164,18 @@ static bool finish(struct init *in)
     return in->exit_framed && !link_has_output(&in->link);
 }
 
-static int poll_timeout(const struct init *in)
+static int64_t deadline_ms(const struct init *in)
 {
-    if (in->deadline_ms == 0 || in->killed)
+    return in->killed ? 0 : in->deadline_ms;
+}
+
+/* Until the sooner of two times, of which 0 means never. */
+static int poll_timeout(int64_t a, int64_t b)
+{
+    int64_t first = a == 0 || (b != 0 && b < a) ? b : a;
+    if (first == 0)
         return -1;
-    int64_t left = in->deadline_ms - mono_ms();
+    int64_t left = first - mono_ms();
     return left > 0 ? (int)left : 0;
 }
 
@@ -185,13 +203,16 @@ static void wait_and_move(struct init *in)
     /* EXIT is the last frame: what descendants of the agent still write is not carried. */
     size_t n =
         in->exit_framed ? 0 : in->transport->v->fds(in->transport, &in->link, pfd + FD_TRANSPORT);
-    if (poll(pfd, FD_TRANSPORT + n, poll_timeout(in)) < 0)
+    bool carries = !in->exit_framed && in->link.fd >= 0;
+    int64_t due_ms = !carries ? 0 : in->transport->v->due_ms(in->transport);
+    if (poll(pfd, FD_TRANSPORT + n, poll_timeout(deadline_ms(in), due_ms)) < 0)
         return;
     if ((pfd[FD_KEEP].revents & (POLLHUP | POLLERR)) != 0)
         in->keep_gone = true;
     link_step(in, &pfd[FD_LINK]);
     in->link.starved = false;
-    if (n > 0 && in->transport->v->step(in->transport, &in->link, pfd + FD_TRANSPORT) < 0) {
+    if (!in->exit_framed &&
+        in->transport->v->step(in->transport, &in->link, pfd + FD_TRANSPORT) < 0) {
         fprintf(stderr, "leaseinit: the door sent a frame that is not valid\n");
         lose_link(in);
     }
@@ -206,8 +227,9 @@ static int run(struct init *in)
     while (!in->keep_gone) {
         if (in->agent.exited && finish(in))
             break;
+        say_hello(in);
         wait_and_move(in);
-        if (!in->agent.exited && poll_timeout(in) == 0) {
+        if (!in->agent.exited && poll_timeout(deadline_ms(in), 0) == 0) {
             agent_signal(&in->agent, SIGKILL);
             in->killed = true;
         }
@@ -231,9 +253,6 @@ static int start(struct init *in)
         fprintf(stderr, "leaseinit: cannot start the agent: %s\n", strerror(errno));
         return 1;
     }
-    /* HELLO makes the session ready: only for an agent that really runs. */
-    if (!in->agent.unexecutable && (say_hello(&in->link) < 0 || link_flush(&in->link) < 0))
-        lose_link(in);
     if (in->agent.unexecutable)
         link_close(&in->link);
     return run(in);
