@@ -9,18 +9,22 @@
 #include "leasehold/agent_link.h"
 #include "leasehold/buf.h"
 
-#define QUEUE_HIGH    (1024 * 1024) /* clients stop sending */
-#define QUEUE_LOW     (256 * 1024)  /* and go on */
-#define QUEUE_CAP     SIZE_MAX      /* the high mark bounds it: a message a client at most above */
-#define READ_PIECE    65536
-#define READ_PER_TURN (256 * 1024) /* then others get their turn */
-#define DRAIN_AT_END  (4 * 1024 * 1024)
-#define EXIT_PAYLOAD  2u
+#define QUEUE_HIGH     (1024 * 1024) /* clients stop sending */
+#define QUEUE_LOW      (256 * 1024)  /* and go on */
+#define QUEUE_CAP      SIZE_MAX      /* the high mark bounds it: a message a client at most above */
+#define READ_PIECE     65536
+#define READ_PER_TURN  (256 * 1024) /* then others get their turn */
+#define DRAIN_AT_END   (4 * 1024 * 1024)
+#define EXIT_PAYLOAD   2u
+#define NUMBER_PAYLOAD 4u
+#define DIALS_MAX      4096 /* bytes of them on their way; an agent behind by so much takes none */
 
 struct agent {
     struct loop *loop;
     struct agent_events events;
     const char *transport;
+    size_t name_len; /* of the transport's name, before its address */
+    struct bridges *bridges;
     struct loop_fd *listener, *link;
     bool hello, ended, full, reading;
     const char *why; /* of the end */
@@ -40,10 +44,15 @@ static void link_fail(struct agent *a, const char *why)
 
 static bool hello_is_good(const struct agent *a, const char *payload, size_t len)
 {
-    size_t name = strlen(a->transport);
+    return len == 1 + a->name_len && payload[0] == LINK_VERSION &&
+           memcmp(payload + 1, a->transport, a->name_len) == 0;
+}
 
-    return len == 1 + name && payload[0] == LINK_VERSION &&
-           memcmp(payload + 1, a->transport, name) == 0;
+static uint32_t number_get(const char *payload)
+{
+    const uint8_t *p = (const uint8_t *)payload;
+
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
 /* A frame whose payload is complete. */
@@ -62,6 +71,8 @@ static void frame_take(struct agent *a, uint8_t type, const char *payload, size_
     }
     if (type == LINK_LINE)
         a->events.line(a->events.ctx, payload, len);
+    else if (type == LINK_DIAL_FAILED)
+        bridges_failed(a->bridges, number_get(payload));
     else
         link_fail(a, type == LINK_EXIT && len == EXIT_PAYLOAD ? "exit" : "bad_frame");
 }
@@ -71,8 +82,10 @@ static bool frame_fits(const struct agent *a, uint8_t type, size_t len)
 {
     if (!a->hello)
         return type == LINK_HELLO && len <= 64;
-    return (type == LINK_LINE && len <= LINK_LINE_MAX) ||
-           (type == LINK_EXIT && len == EXIT_PAYLOAD);
+    if (type == LINK_EXIT)
+        return len == EXIT_PAYLOAD;
+    return a->bridges ? type == LINK_DIAL_FAILED && len == NUMBER_PAYLOAD
+                      : type == LINK_LINE && len <= LINK_LINE_MAX;
 }
 
 /* Takes whole frames off the front of `in`. */
@@ -167,20 +180,25 @@ static void link_writable(void *ctx)
     queue_note(a);
 }
 
-bool agent_line(struct agent *a, const char *text, size_t len)
+static void frame_put(struct agent *a, uint8_t type, const void *payload, size_t len)
 {
     uint8_t head[LINK_HEADER];
 
-    if (a->ended)
-        return true;
-    link_header_put(head, LINK_LINE, (uint32_t)len);
+    link_header_put(head, type, (uint32_t)len);
     buf_add(&a->out, head, sizeof(head));
-    buf_add(&a->out, text, len);
+    buf_add(&a->out, payload, len);
     if (!buf_ok(&a->out) && a->link)
         link_fail(a, "no_memory");
     if (a->link && a->hello)
         loop_fd_write(a->link);
     queue_note(a);
+}
+
+bool agent_line(struct agent *a, const char *text, size_t len)
+{
+    if (a->ended)
+        return true;
+    frame_put(a, LINK_LINE, text, len);
     return !a->full;
 }
 
@@ -196,7 +214,7 @@ void agent_read(struct agent *a, bool on)
         loop_fd_read(a->link, on);
 }
 
-/* --- life ------------------------------------------------------------------------------------ */
+/* --- its end --------------------------------------------------------------------------------- */
 
 /* The loop saw the end, or we asked for it. What the agent said last is still in the socket. */
 static void link_ended(void *ctx)
@@ -216,7 +234,12 @@ static void link_ended(void *ctx)
     buf_done(&a->out);
     if (a->listener)
         loop_fd_close(a->listener);
-    a->events.ended(a->events.ctx, a->why ? a->why : "link_closed");
+    if (!a->why)
+        a->why = "link_closed";
+    if (a->bridges)
+        bridges_end(a->bridges);
+    else
+        a->events.ended(a->events.ctx, a->why);
 }
 
 static const struct loop_fd_ops link_ops = {link_readable, link_writable, link_ended};
@@ -228,6 +251,10 @@ static void listener_readable(void *ctx)
 
     if (fd < 0)
         return;
+    if (a->bridges && a->link && a->hello) {
+        bridges_adopt(a->bridges, fd);
+        return;
+    }
     if (a->link || a->ended) {
         close(fd);
         return;
@@ -252,20 +279,81 @@ static void listener_ended(void *ctx)
     a->listener = NULL;
 }
 
+/* --- bridges --------------------------------------------------------------------------------- */
+
+static bool bridge_dial(void *ctx, uint32_t number)
+{
+    struct agent *a = ctx;
+    const uint8_t payload[NUMBER_PAYLOAD] = {(uint8_t)(number >> 24), (uint8_t)(number >> 16),
+                                             (uint8_t)(number >> 8), (uint8_t)number};
+
+    if (!a->hello || a->why || a->ended || a->out.len > DIALS_MAX)
+        return false;
+    frame_put(a, LINK_DIAL, payload, sizeof(payload));
+    return !a->why;
+}
+
+static bool bridge_asks_ending(void *ctx)
+{
+    struct agent *a = ctx;
+
+    if (a->link && !a->why)
+        link_read(a);
+    return a->why != NULL;
+}
+
+static void bridges_all_ended(void *ctx)
+{
+    struct agent *a = ctx;
+
+    a->events.ended(a->events.ctx, a->why);
+}
+
+struct bridges *agent_bridges(const struct agent *a)
+{
+    return a->bridges;
+}
+
+/* --- life ------------------------------------------------------------------------------------ */
+
+static int transport_take(struct agent *a, const char *transport, struct err *e)
+{
+    static const char *const names[] = {"stdio", "tcp", "unix", "ws"};
+    const struct bridges_events events = {
+        .ctx = a, .dial = bridge_dial, .ending = bridge_asks_ending, .ended = bridges_all_ended};
+    size_t i = 0;
+
+    a->transport = transport;
+    a->name_len = strcspn(transport, ":");
+    while (i < sizeof(names) / sizeof(names[0]) &&
+           (strlen(names[i]) != a->name_len || memcmp(names[i], transport, a->name_len) != 0))
+        i++;
+    if (i == sizeof(names) / sizeof(names[0]))
+        return err_set(e, ERR_INVALID_REQUEST, "no such transport");
+    if (i == 0)
+        return 0;
+    a->bridges = bridges_new(a->loop, strcmp(names[i], "ws") == 0, &events, a->events.bridge);
+    return a->bridges ? 0 : err_set(e, ERR_INTERNAL, "no memory for bridges");
+}
+
 struct agent *agent_new(struct loop *l, int listen_fd, const char *transport,
                         const struct agent_events *events, struct err *e)
 {
     static const struct loop_fd_ops ops = {listener_readable, listener_writable, listener_ended};
     struct agent *a = calloc(1, sizeof(*a));
 
-    if (a) {
-        *a = (struct agent){.loop = l, .events = *events, .transport = transport, .reading = true};
-        buf_init(&a->out, QUEUE_CAP);
-        a->listener = loop_fd_add(l, listen_fd, &ops, a);
+    if (!a) {
+        err_set(e, ERR_INTERNAL, "no memory for the agent");
+        return NULL;
     }
-    if (a && a->listener)
-        return a;
-    free(a);
-    err_set(e, ERR_INTERNAL, "cannot watch agent.sock");
+    *a = (struct agent){.loop = l, .events = *events, .reading = true};
+    buf_init(&a->out, QUEUE_CAP);
+    if (transport_take(a, transport, e) == 0) {
+        a->listener = loop_fd_add(l, listen_fd, &ops, a);
+        if (a->listener)
+            return a;
+        err_set(e, ERR_INTERNAL, "cannot watch agent.sock");
+    }
+    free(a); /* the program ends: what else it had goes with it */
     return NULL;
 }

@@ -5,17 +5,17 @@
 
 #include "leasehold/json.h"
 
-#define BEARER         "Bearer "
-#define OUT_MAX        (1024 * 1024) /* a reader further behind is closed */
-#define OUT_CURRENT    (128 * 1024)  /* a reader at most so far behind may get any line */
-#define OUT_ITEM_COST  64            /* what an empty line counts */
-#define KILL_AFTER_US  100000        /* a peer gets so long to answer a Close */
-#define FLUSH_US       2000000       /* and so long to take the agent's last words */
-#define SLOW_FLUSH_US  5000000       /* or, too far behind, to come to the Close that says so */
-#define CLOSE_BAD_TEXT 1007
-#define RX_BUFFER      16384
+#define BEARER        "Bearer "
+#define OUT_MAX       (1024 * 1024) /* a reader further behind is closed */
+#define OUT_CURRENT   (128 * 1024)  /* a reader at most so far behind may get any line */
+#define OUT_ITEM_COST 64            /* what an empty line counts */
+#define KILL_AFTER_US 100000        /* a peer gets so long to answer a Close */
+#define FLUSH_US      2000000       /* and so long to take the agent's last words */
+#define SLOW_FLUSH_US 5000000       /* or, too far behind, to come to the Close that says so */
 
 _Static_assert(MSG_PRE >= LWS_PRE, "no room for a frame header");
+
+#define CLIENT_WENT 1001 /* what an agent is told of a client that said no code */
 
 enum client_protocol { PROTOCOL_DOOR, PROTOCOL_DECLINED };
 
@@ -171,7 +171,7 @@ static void line_take(struct client *cl)
         refuse(cl, CLOSE_BAD_TEXT, "not_utf8");
     else if (!agent_line(server_agent(cl->server), cl->in.data, cl->in.len))
         server_flow(cl->server);
-    if (cl->in.size > RX_BUFFER)
+    if (cl->in.size > CLIENT_RX_MAX)
         buf_done(&cl->in);
     else
         buf_reset(&cl->in);
@@ -192,12 +192,14 @@ static void line_piece(struct client *cl, struct lws *wsi, const char *in, size_
         line_take(cl);
 }
 
-static int received(struct client *cl, struct lws *wsi, const char *in, size_t len)
+static int received(struct client *cl, struct lws *wsi, char *in, size_t len)
 {
     if (cl->peer.revoked || cl->peer.code != 0)
         return 0;
     if (cl->peer.state == PEER_NEW || cl->peer.state == PEER_PROVING)
         auth_piece(cl, wsi, in, len);
+    else if (cl->peer.state == PEER_ADMITTED && agent_bridges(server_agent(cl->server)))
+        client_bridge_piece(cl, wsi, in, len);
     else if (cl->peer.state == PEER_ADMITTED)
         line_piece(cl, wsi, in, len);
     else /* it is not read while it waits; what comes all the same cannot be kept */
@@ -207,8 +209,12 @@ static int received(struct client *cl, struct lws *wsi, const char *in, size_t l
 
 void client_flow(struct client *cl)
 {
-    bool pause = cl->peer.state == PEER_WAITING ||
-                 (cl->peer.state == PEER_ADMITTED && agent_is_full(server_agent(cl->server)));
+    bool pause = cl->peer.state == PEER_WAITING;
+
+    if (cl->bridge)
+        pause = !bridge_is_up(cl->bridge) || bridge_is_full(cl->bridge);
+    else if (cl->peer.state == PEER_ADMITTED)
+        pause = agent_is_full(server_agent(cl->server));
 
     if (!cl->upgraded || cl->step != CLOSE_STEP_NONE || pause == cl->rx_paused)
         return;
@@ -271,8 +277,10 @@ static int writable(struct client *cl, struct lws *wsi)
     size_t len;
     int how;
 
-    if (cl->peer.revoked || !item || cl->step > CLOSE_STEP_FLUSH)
+    if (cl->peer.revoked || cl->step > CLOSE_STEP_FLUSH)
         return 0;
+    if (!item)
+        return cl->bridge ? client_bridge_write(cl, wsi) : 0;
     chunk = msg_chunk(item->msg, item->chunk, &len);
     how = item->chunk == 0 ? LWS_WRITE_TEXT : LWS_WRITE_CONTINUATION;
     item->chunk++;
@@ -282,7 +290,7 @@ static int writable(struct client *cl, struct lws *wsi)
         return -1;
     if (item->chunk == msg_chunks(item->msg))
         out_pop(cl);
-    if (cl->out_head)
+    if (cl->out_head || cl->bridge)
         lws_callback_on_writable(wsi);
     server_drained(cl->server, cl);
     return 0;
@@ -295,6 +303,7 @@ void client_close(struct client *cl, int code)
     if (cl->step >= CLOSE_STEP_SENT)
         return;
     cl->close_code = code;
+    client_bridge_leave(cl, false, 0, NULL, 0);
     /* A reader too far behind loses what waits, but not the reason: it gets time to read what is
      * in libwebsockets' and the kernel's hands, so that the Close can follow. */
     if (cl->peer.revoked || code == CLOSE_SLOW_READER)
@@ -316,7 +325,7 @@ static void client_kill(struct client *cl)
 /* Hands the Close to libwebsockets. May free the client, when its socket is broken already. */
 static void close_send(struct client *cl, int64_t now_us)
 {
-    const char *reason = door_close_reason(cl->close_code);
+    const char *reason = cl->close_is_agents ? "" : door_close_reason(cl->close_code);
     unsigned char text[64];
     size_t len = strlen(reason);
 
@@ -367,6 +376,7 @@ int64_t client_deadline_us(const struct client *cl)
 
 void client_free(struct client *cl)
 {
+    client_bridge_leave(cl, !cl->peer.code, CLIENT_WENT, NULL, 0);
     out_drop(cl);
     client_buf_wipe(&cl->token);
     client_buf_wipe(&cl->in);
@@ -379,6 +389,8 @@ static int peer_closes(struct client *cl, const unsigned char *in, size_t len)
 {
     if (len >= 2)
         cl->peer_code = in[0] << 8 | in[1];
+    if (len >= 2)
+        client_bridge_leave(cl, true, cl->peer_code, in + 2, len - 2);
     return 0;
 }
 
@@ -433,7 +445,7 @@ void client_protocols_fill(struct lws_protocols protocols[static 3], const char 
 {
     protocols[0] = (struct lws_protocols){.name = CLIENT_PROTOCOL,
                                           .callback = client_callback,
-                                          .rx_buffer_size = RX_BUFFER,
+                                          .rx_buffer_size = CLIENT_RX_MAX,
                                           .tx_packet_size = MSG_CHUNK,
                                           .id = PROTOCOL_DOOR};
     protocols[1] = protocols[0];

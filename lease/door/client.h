@@ -11,11 +11,14 @@
 #include "leasehold/buf.h"
 #include "msg.h"
 #include "server.h"
+#include "utf8_stream.h"
 
 #define CLIENT_AUTH_MAX 4096 /* a message of a client that is not admitted yet */
 #define CLIENT_PROTOCOL "leasehold.door.v1"
-#define CLIENT_VANISHED 1006 /* the code of an end without a Close */
-#define CLIENT_NAME_MAX 64   /* of a subprotocol libwebsockets can take */
+#define CLIENT_VANISHED 1006  /* the code of an end without a Close */
+#define CLIENT_NAME_MAX 64    /* of a subprotocol libwebsockets can take */
+#define CLIENT_RX_MAX   16384 /* of a frame that comes in one piece */
+#define CLOSE_BAD_TEXT  1007
 
 struct out_item {
     struct msg *msg;
@@ -40,8 +43,13 @@ struct client {
     int64_t auth_until_us; /* for those */
     int refuse_code;       /* found wrong with the upgrade; told once it is complete */
     const char *refuse_why;
-    struct buf token; /* of the upgrade */
-    struct buf in;    /* the message under way */
+    struct buf token;      /* of the upgrade */
+    struct buf in;         /* the message under way, where it is needed whole */
+    struct bridge *bridge; /* from admission to the end, if the transport has any */
+    bool in_message;       /* over the bridge */
+    size_t message_bytes;
+    struct utf8_stream utf8;
+    bool close_is_agents; /* the code is: no reason of ours goes with it */
     struct out_item *out_head, *out_tail;
     size_t out_bytes;
     bool rx_paused;
@@ -77,5 +85,12 @@ void client_auth_take(struct client *cl); /* the message in cl->in is whole */
 void client_challenge(struct client *cl);
 void client_ready(struct client *cl); /* admitted: says so and starts to listen */
 void client_buf_wipe(struct buf *b);  /* done, and nothing of it left in memory */
+
+/* --- client_bridge.c: the agent's connection of its own ---------------------------------------- */
+
+void client_admitted(struct client *cl); /* ready, or once its bridge stands */
+void client_bridge_piece(struct client *cl, struct lws *wsi, char *in, size_t len);
+int client_bridge_write(struct client *cl, struct lws *wsi); /* one piece; -1: hang up */
+void client_bridge_leave(struct client *cl, bool deliver, int code, const void *reason, size_t len);
 
 #endif

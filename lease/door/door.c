@@ -271,7 +271,8 @@ static int door_make(struct door *d, int agent_fd, struct err *e)
                                  .up = agent_up,
                                  .ended = agent_ended,
                                  .line = agent_said,
-                                 .drained = agent_drained};
+                                 .drained = agent_drained,
+                                 .bridge = &client_bridge_ops};
     struct control_events control = {.ctx = d,
                                      .hello = hello,
                                      .hello_sent = hello_sent,
@@ -298,8 +299,6 @@ static int door_serve(struct door *d, struct err *e)
 {
     int agent_fd;
 
-    if (strcmp(d->spec.transport, "stdio") != 0)
-        return err_set(e, ERR_INVALID_REQUEST, "this door bridges stdio only");
     if (sandbox_enter(&d->spec, d->log, &agent_fd, e) || door_make(d, agent_fd, e))
         return -1;
     log_event(d->log, LOG_INFO, "started", LF_ID("session_id", &d->spec.session_id),

@@ -14,7 +14,7 @@
 #include "loop.h"
 #include "spec.h"
 
-#define AGENT_BACKLOG 8
+#define AGENT_BACKLOG 64
 #define LOG_MAX_BYTES (1024 * 1024)
 #define FD_LIMIT      (LOOP_FD_MAX + 24)
 

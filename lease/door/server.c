@@ -230,7 +230,7 @@ static struct client *client_of(struct door_peer *peer)
 void server_admitted(void *ctx, struct door_peer *peer)
 {
     admission_counted(ctx, client_of(peer));
-    client_ready(client_of(peer));
+    client_admitted(client_of(peer));
 }
 
 void server_challenge(void *ctx, struct door_peer *peer)

@@ -12,6 +12,8 @@
 struct client;
 struct server;
 
+extern const struct bridge_ops client_bridge_ops; /* whose clients are those of a server */
+
 struct server_config {
     struct loop *loop;
     struct log *log;

@@ -380,7 +380,7 @@ class Sandbox(DoorTest):
         self.assertIsNotNone(door.process.wait(timeout=3))
 
     def test_a_bad_spec_is_refused(self):
-        for change in ({"secret": "short"}, {"unknown": 1}, {"ep": 0}, {"transport": "tcp:1"},
+        for change in ({"secret": "short"}, {"unknown": 1}, {"ep": 0}, {"transport": "pigeon:1"},
                        {"stale_s": 20}):
             door = self.door(start=False)
             door.spec.update(change)

@@ -1,0 +1,149 @@
+/* A client and its bridge: each piece of a message goes on as it comes, and neither side is read
+ * while the other does not take. */
+#include "client.h"
+#include "leasehold/agent_link.h"
+
+_Static_assert(BRIDGE_ROOM >= LWS_PRE, "no room for a frame header");
+_Static_assert(CLIENT_RX_MAX <= LINK_PIECE_MAX, "what comes in one piece goes in one piece");
+
+static void refuse(struct client *cl, int code, const char *why)
+{
+    door_core_refuse(server_core(cl->server), &cl->peer, code, why, loop_now_us());
+}
+
+/* --- life ------------------------------------------------------------------------------------ */
+
+void client_admitted(struct client *cl)
+{
+    struct bridges *bridges = agent_bridges(server_agent(cl->server));
+
+    client_buf_wipe(&cl->in);
+    if (!bridges) {
+        client_ready(cl);
+        return;
+    }
+    cl->bridge = bridge_new(bridges, cl);
+    if (!cl->bridge)
+        refuse(cl, CLOSE_NOT_LIVE, "no_bridge");
+    client_flow(cl);
+}
+
+static void bridge_came_up(void *client)
+{
+    client_ready(client);
+}
+
+static void bridge_readable(void *client)
+{
+    struct client *cl = client;
+
+    lws_callback_on_writable(cl->wsi);
+}
+
+static void bridge_drained(void *client)
+{
+    client_flow(client);
+}
+
+static void bridge_failed(void *client)
+{
+    struct client *cl = client;
+
+    cl->bridge = NULL;
+    refuse(cl, CLOSE_NOT_LIVE, "agent_does_not_answer");
+}
+
+const struct bridge_ops client_bridge_ops = {.up = bridge_came_up,
+                                             .readable = bridge_readable,
+                                             .drained = bridge_drained,
+                                             .failed = bridge_failed};
+
+void client_bridge_leave(struct client *cl, bool deliver, int code, const void *reason, size_t len)
+{
+    struct bridge *b = cl->bridge;
+
+    cl->bridge = NULL;
+    if (b)
+        bridge_leave(b, deliver, code, reason, len);
+}
+
+/* --- from the client ------------------------------------------------------------------------- */
+
+static void piece_send(struct client *cl, const struct bridge_piece *piece)
+{
+    if (piece->first)
+        cl->message_bytes = 0;
+    cl->message_bytes += piece->len;
+    cl->in_message = !piece->fin;
+    if (cl->message_bytes > LINK_MESSAGE_MAX)
+        refuse(cl, CLOSE_LIMIT, "message_too_long");
+    else if (piece->text &&
+             !utf8_stream_take(&cl->utf8, (const char *)piece->data, piece->len, piece->fin))
+        refuse(cl, CLOSE_BAD_TEXT, "not_utf8");
+    else if (!bridge_send(cl->bridge, piece))
+        refuse(cl, CLOSE_LIMIT, "too_much");
+}
+
+void client_bridge_piece(struct client *cl, struct lws *wsi, char *in, size_t len)
+{
+    struct bridge_piece piece = {.text = !lws_frame_is_binary(wsi),
+                                 .first = !cl->in_message,
+                                 .fin = lws_is_final_fragment(wsi),
+                                 .data = (unsigned char *)in,
+                                 .len = len};
+
+    if (!cl->bridge || !door_core_pass_in(server_core(cl->server), &cl->peer, len, loop_now_us()))
+        return;
+    if (!bridge_is_up(cl->bridge)) {
+        refuse(cl, CLOSE_LIMIT, "too_early");
+        return;
+    }
+    if (len > 0 || piece.first || piece.fin)
+        piece_send(cl, &piece);
+    client_flow(cl);
+}
+
+/* --- to the client --------------------------------------------------------------------------- */
+
+static int piece_write(struct lws *wsi, const struct bridge_piece *piece)
+{
+    int how = LWS_WRITE_CONTINUATION;
+
+    if (piece->first)
+        how = piece->text ? LWS_WRITE_TEXT : LWS_WRITE_BINARY;
+    if (!piece->fin)
+        how |= LWS_WRITE_NO_FIN;
+    return lws_write(wsi, piece->data, piece->len, (enum lws_write_protocol)how) < 0 ? -1 : 0;
+}
+
+/* Without the right to read it is dropped. */
+static bool may_pass(struct client *cl, size_t len)
+{
+    return door_core_pass_out(server_core(cl->server), &cl->peer, len, loop_now_us());
+}
+
+int client_bridge_write(struct client *cl, struct lws *wsi)
+{
+    struct bridge_piece piece;
+    int code;
+
+    if (!bridge_is_up(cl->bridge))
+        return 0;
+    switch (bridge_next(cl->bridge, &piece, &code)) {
+    case BRIDGE_NOTHING:
+        return 0;
+    case BRIDGE_END:
+        cl->close_is_agents = true;
+        refuse(cl, code, "agent_closed");
+        return 0;
+    case BRIDGE_PIECE:
+        break;
+    }
+    if (may_pass(cl, piece.len) && piece_write(wsi, &piece) < 0)
+        return -1;
+    if (!cl->bridge) /* it was cut at the question */
+        return 0;
+    bridge_took(cl->bridge);
+    lws_callback_on_writable(wsi);
+    return 0;
+}
