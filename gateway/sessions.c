@@ -14,6 +14,7 @@
 /* The store learns of activity at most this often a session. */
 #define SAVE_ACTIVITY_MS 5000
 #define WATCHES_MIN      16
+#define END_WAIT_MS      1000
 
 /* The server leaves a quarter of the descriptors to others (server.c); half of those are for the
  * processes of sandboxes. */
@@ -88,6 +89,7 @@ struct check {
     struct sessions *ss;
     struct services *s;
     struct id session_id;
+    bool suspect;
 };
 
 static int get_row(struct store_tx *tx, void *arg, struct err *e)
@@ -128,6 +130,28 @@ static bool verdict(struct services *s, const struct sandbox *row, struct sessio
     return row->expires_at <= now;
 }
 
+/* The door has lost the agent of a session that is not watched: its supervisor notices a moment
+ * later. */
+static bool ends_soon(const struct sandbox *row)
+{
+    struct err e;
+    int fd = process_open((pid_t)row->keep_pid, row->keep_start, &e);
+    bool ended;
+
+    if (fd < 0)
+        return e.code == ERR_NOT_FOUND;
+    ended = process_wait(fd, END_WAIT_MS) == 1;
+    close(fd);
+    return ended;
+}
+
+static bool is_to_end(const struct check *c, const struct sandbox *row, struct session_stop *ret,
+                      struct engine_status *status)
+{
+    return verdict(c->s, row, ret, status) || (c->suspect && row->status == SANDBOX_RUNNING &&
+                                               ends_soon(row) && verdict(c->s, row, ret, status));
+}
+
 static void check_run(struct job *job)
 {
     struct check *c = (struct check *)((char *)job - offsetof(struct check, job));
@@ -138,7 +162,7 @@ static void check_run(struct job *job)
 
     if (store_read(c->s->store, get_row, &row, &e))
         log_error(c->s->log, "sandbox_check_failed", &e, LF_ID("session_id", &c->session_id));
-    else if (verdict(c->s, &row, &stop, &status))
+    else if (is_to_end(c, &row, &stop, &status))
         (void)!session_stop(c->s, &stop, &ended, &e); /* has told; tried again in a while */
 }
 
@@ -181,7 +205,9 @@ static void check_submit(struct live *l)
     *c = (struct check){.job = {.run = check_run, .done = check_done},
                         .ss = l->sessions,
                         .s = s,
-                        .session_id = l->session_id};
+                        .session_id = l->session_id,
+                        .suspect = l->suspect};
+    l->suspect = false;
     if (lane_submit_keyed(s->runtime, &l->chat_id, &c->job, &e))
         free(c);
     else
@@ -289,10 +315,14 @@ void sessions_door_state(struct sessions *ss, const struct id *session_id, bool 
     struct live *l = live_find(ss, session_id);
 
     ready_set(ss->ready, session_id, door_live && agent == DOOR_AGENT_UP);
-    if (l && agent == DOOR_AGENT_ENDED)
-        process_ended(l);
-    else if (l && l->doubtful && !door_live)
+    if (!l)
+        return;
+    if (l->running && l->doubtful && !(door_live && agent == DOOR_AGENT_UP)) {
+        l->suspect = true;
         check_submit(l);
+    } else if (agent == DOOR_AGENT_ENDED) {
+        process_ended(l);
+    }
 }
 
 void sessions_counts(const struct sessions *ss, struct sessions_counts *ret)

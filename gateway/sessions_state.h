@@ -14,6 +14,7 @@ struct live {
     int64_t saved_activity_at; /* as the store has it */
     bool watched;              /* it runs, and its processes are watched */
     bool running;              /* the store says so */
+    bool suspect;              /* and its door misses the agent, or is missed itself */
     bool doubtful; /* it does not run, or a process of it has ended: every round looks at it */
     bool checking, check_again; /* a look is under way; another one is due after it */
     int keep_fd, door_fd;       /* pidfds */

@@ -1,0 +1,311 @@
+"""What is full says so at once, what waits has an end, and nobody can fill what is not theirs."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import sqlite3
+import threading
+import time
+import unittest
+import urllib.parse
+import uuid
+
+from gateway import DOOR_PROTOCOL, Gateway
+from metrics import Metrics
+
+STORE_TRIES_S = 5  # SQLite's own timeout: held shorter than that nothing fails
+
+
+def until(condition, seconds=10):
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value or time.monotonic() > deadline:
+            return value
+        time.sleep(0.02)
+
+
+class StoreLock:
+    """Another program in the way of the writer: no write ends while it is held."""
+
+    def __init__(self, gateway):
+        self.db = sqlite3.connect(
+            os.path.join(gateway.dir, "data", "leasehold.db"),
+            isolation_level=None,
+            check_same_thread=False,
+        )
+
+    def __enter__(self):
+        self.db.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, *_):
+        self.db.execute("ROLLBACK")
+        self.db.close()
+
+
+class Sent:
+    """A request in a thread of its own; .status is None until it is answered."""
+
+    def __init__(self, gateway, method, path, body=None):
+        self.status = self.headers = self.body = None
+        self.gateway, self.request = gateway, (method, path, body)
+        self.thread = threading.Thread(target=self._send)
+        self.thread.start()
+
+    def _send(self):
+        status, self.headers, self.body = self.gateway.rest(*self.request)
+        self.status = status
+
+    def refused(self):
+        return self.status == 503 and self.body.get("code") == "busy"
+
+
+class FullLanes(unittest.TestCase):
+    """Each lane with a queue of one behind its busy threads."""
+
+    def setUp(self):
+        self.gateway = Gateway.for_test(
+            self, env={"LEASEHOLD_TEST_QUEUE_MAX": "1", "LEASEHOLD_TEST_WRITES_MAX": "100"}
+        )
+
+    def fill(self, lane, room, make):
+        """`room` + 3 requests: 3 are refused while the others wait; these are then done."""
+        before = Metrics.of(self.gateway)
+        with StoreLock(self.gateway):
+            sent = [self.one(make, i) for i in range(room + 3)]
+            until(lambda: sum(s.refused() for s in sent) == 3, STORE_TRIES_S - 1)
+            refused = [s for s in sent if s.status is not None]
+            self.assertEqual([s.status for s in refused], [503] * 3)
+            for s in refused:
+                self.assertEqual(s.body["code"], "busy")
+                self.assertEqual(s.headers["Retry-After"], "1")
+            during = Metrics.of(self.gateway)  # has a lane of its own
+            self.gateway.expect(200, "GET", "//healthz")
+        self.assertEqual(during["leasehold_lane_depth", lane], room)
+        self.assertEqual(during.since(before)["leasehold_lane_rejected_total", lane], 3)
+        for s in sent:
+            s.thread.join()
+        done = [s for s in sent if s not in refused]
+        self.assertEqual({s.status // 100 for s in done}, {2}, [s.body for s in done])
+
+    def one(self, make, i):
+        sent = Sent(self.gateway, *make(i))
+        # In their order: the threads of the lane take the first ones before the queue fills.
+        time.sleep(0.05)
+        return sent
+
+    def threads(self, lane):
+        return int(Metrics.of(self.gateway)["leasehold_lane_threads", lane])
+
+    def test_read(self):
+        self.fill("read", self.threads("read") + 1, lambda i: ("GET", "//readyz"))
+
+    def test_file(self):
+        user = str(uuid.uuid4())
+        self.fill(
+            "file", self.threads("file") + 1, lambda i: ("POST", "/chats", {"user_id": user})
+        )
+
+    def test_runtime_counts_those_that_wait_behind_their_chat(self):
+        chat = self.gateway.new_chat()["chat_id"]
+        self.gateway.open(chat)
+        self.fill("runtime", 2, lambda i: ("POST", "/sandboxes", {"chat_id": chat}))
+
+    def test_runtime_with_a_chat_each(self):
+        chats = [self.gateway.new_chat()["chat_id"] for _ in range(self.threads("runtime") + 4)]
+        self.fill(
+            "runtime",
+            self.threads("runtime") + 1,
+            lambda i: ("POST", "/sandboxes", {"chat_id": chats[i]}),
+        )
+
+
+class FullStore(unittest.TestCase):
+    def test_write(self):
+        gateway = Gateway.for_test(self, env={"LEASEHOLD_TEST_WRITES_MAX": "1"})
+        full = FullLanes()
+        full.gateway = gateway
+        full.fill(
+            "write", 2, lambda i: ("POST", "/api-keys", {"name": f"key {i}", "role": "viewer"})
+        )
+
+
+class Disconnects(unittest.TestCase):
+    """A client that goes in the middle of an open leaves nothing behind that nobody knows."""
+
+    def setUp(self):
+        self.gateway = Gateway.for_test(self)
+
+    def send_and_go(self, chat, linger_s):
+        address = urllib.parse.urlsplit(self.gateway.url)
+        body = json.dumps({"chat_id": chat, "lease": {}}).encode()
+        head = (
+            f"POST /api/v1/sandboxes HTTP/1.1\r\nHost: x\r\n"
+            f"Authorization: Bearer {self.gateway.admin_key}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        ).encode()
+        with socket.create_connection((address.hostname, address.port)) as s:
+            s.sendall(head + body)
+            time.sleep(linger_s)
+
+    def settled(self):
+        m = Metrics.of(self.gateway)
+        return m["leasehold_lane_depth", "runtime"] == 0 and m["leasehold_chat_locks"] == 0
+
+    def test_the_next_open_uses_what_was_started(self):
+        for linger_s in (0, 0.005, 0.02, 0.05):
+            chat = self.gateway.new_chat()["chat_id"]
+            self.send_and_go(chat, linger_s)
+            sandbox, grant = self.gateway.open(chat, lease={})
+            client = self.gateway.connect(grant)
+            client.close()
+            created = [
+                e["session_id"]
+                for e in self.gateway.log_lines("sandbox_created")
+                if e["chat_id"] == chat
+            ]
+            self.assertEqual(created, [sandbox["session_id"]])
+        self.assertTrue(until(self.settled))
+        m = Metrics.of(self.gateway)
+        self.assertEqual(m["sandbox_active_count"], 4)
+        self.assertEqual(m["leasehold_doors_live"], 4)
+        doors = [p for p in self.gateway.sandboxes_left() if p.name == "leasedoor"]
+        self.assertEqual(len(doors), 4)
+        self.assertEqual(m["leasehold_connections", "http"], 1)  # this test's own
+
+    def test_a_start_that_fails_for_nobody_leaves_nothing(self):
+        self.gateway.edit_config({"profiles": [{"name": "default", "command": ["/no/such"]}]})
+        self.gateway.restart()
+        chat = self.gateway.new_chat()["chat_id"]
+        self.send_and_go(chat, 0)
+        until(lambda: Metrics.of(self.gateway)["sandbox_create_total", "error"] == 1)
+        self.assertTrue(until(self.settled))
+        self.assertEqual(self.gateway.sandboxes_left(), [])
+        self.assertEqual(Metrics.of(self.gateway)["sandbox_active_count"], 0)
+        self.assertEqual(
+            sorted(os.listdir(self.gateway.run_dir)), ["control.sock", "leasehold.lock", "ready"]
+        )
+
+
+class Strangers(unittest.TestCase):
+    def setUp(self):
+        self.gateway = Gateway.for_test(self)
+
+    def denials_in_audit(self):
+        db = sqlite3.connect(
+            f"file:{self.gateway.dir}/data/leasehold.db?mode=ro", uri=True, isolation_level=None
+        )
+        try:
+            return db.execute("SELECT COUNT(*) FROM audit WHERE action = 'lease.deny'").fetchone()[0]
+        finally:
+            db.close()
+
+    def test_nobody_at_a_door_fills_the_audit_trail(self):
+        chat = self.gateway.new_chat()["chat_id"]
+        _, grant = self.gateway.open(chat, lease={})
+        address = urllib.parse.urlsplit(grant["endpoint"]["url"])
+        deadline = time.monotonic() + 6
+        while time.monotonic() < deadline:
+            connection = http.client.HTTPConnection(address.hostname, address.port, timeout=5)
+            connection.request(
+                "GET",
+                "/",
+                headers={
+                    "Connection": "Upgrade",
+                    "Upgrade": "websocket",
+                    "Sec-WebSocket-Version": "13",
+                    "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+                    "Sec-WebSocket-Protocol": DOOR_PROTOCOL,
+                    "Authorization": "Bearer nonsense",
+                },
+            )
+            connection.sock.recv(1000)
+            connection.close()
+        m = Metrics.of(self.gateway)
+        denied = m["leasehold_lease_denials_total", "malformed"]
+        dropped = m["leasehold_audit_dropped_total"]
+        self.assertGreater(dropped, 0)
+        until(lambda: self.denials_in_audit() == denied - dropped)
+        self.assertEqual(self.denials_in_audit(), denied - dropped)
+        self.assertLessEqual(denied - dropped, 60 + 10)
+        self.assertEqual(len(self.gateway.log_lines("lease.deny")), denied - dropped)
+
+    def test_who_does_not_say_hello_on_the_control_socket_is_counted_and_closed(self):
+        strangers = []
+        for _ in range(5):
+            s = socket.socket(socket.AF_UNIX)
+            s.settimeout(10)
+            s.connect(os.path.join(self.gateway.run_dir, "control.sock"))
+            s.sendall(
+                b"GET /api/v1/door HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n"
+                b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+                b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+                b"Sec-WebSocket-Protocol: leasehold.control.v1\r\n\r\n"
+            )
+            self.assertTrue(s.recv(1000).startswith(b"HTTP/1.1 101"))
+            strangers.append(s)
+        m = Metrics.of(self.gateway)
+        self.assertEqual(m["leasehold_doors_unknown"], 5)
+        self.assertEqual(m["leasehold_connections", "websocket"], 5)
+        for s in strangers:
+            frame = s.recv(1000)
+            self.assertEqual((frame[0], int.from_bytes(frame[2:4], "big")), (0x88, 4401))
+            s.close()
+        self.assertEqual(Metrics.of(self.gateway)["leasehold_doors_unknown"], 0)
+        self.assertTrue(
+            until(lambda: Metrics.of(self.gateway)["leasehold_connections", "websocket"] == 0)
+        )
+
+
+class Watches(unittest.TestCase):
+    """Beyond the number of processes that are watched a death is noticed by way of the door."""
+
+    def setUp(self):
+        self.gateway = Gateway.for_test(
+            self,
+            {"sandbox": {"cleanup_interval_seconds": 3600}},
+            env={"LEASEHOLD_TEST_WATCHES_MAX": "1"},
+        )
+        self.sandboxes = [self.gateway.open(self.gateway.new_chat()["chat_id"])[0] for _ in "123"]
+
+    def kill(self, program, sandbox):
+        run = os.path.join(self.gateway.run_dir, sandbox["session_id"])
+        pid_file = {"leasedoor": "door.pid", "leaseinit": "keep.init"}[program]
+        with open(os.path.join(run, pid_file), encoding="ascii") as text:
+            os.kill(int(text.read().split()[0]), signal.SIGKILL)
+
+    def test_the_end_of_door_and_of_agent(self):
+        m = Metrics.of(self.gateway)
+        self.assertEqual(m["leasehold_process_watches"], 1)
+        self.assertEqual(m["sandbox_active_count"], 3)
+        for program, sandbox in (("leasedoor", self.sandboxes[1]), ("leaseinit", self.sandboxes[2])):
+            self.kill(program, sandbox)
+            path = f"/sandboxes/{sandbox['session_id']}"
+            until(lambda: self.gateway.expect(200, "GET", path)["status"] == "failed")
+            self.assertEqual(self.gateway.expect(200, "GET", path)["status"], "failed", program)
+        self.assertEqual(Metrics.of(self.gateway)["sandbox_active_count"], 1)
+
+
+class Shutdown(unittest.TestCase):
+    def test_an_end_under_way_does_not_hold_up_the_shutdown(self):
+        """The door is stopped, so that its confirmation never comes."""
+        gateway = Gateway.for_test(self)
+        chat = gateway.new_chat()["chat_id"]
+        sandbox, _ = gateway.open(chat, lease={})
+        door = next(p for p in gateway.sandboxes_left() if p.name == "leasedoor")
+        door.send(signal.SIGSTOP)
+        try:
+            sent = Sent(gateway, "POST", f"/sandboxes/{sandbox['session_id']}/stop", {})
+            until(lambda: Metrics.of(gateway)["leasehold_lane_depth", "runtime"] == 1)
+            self.assertEqual(gateway.stop(), 0)
+        finally:
+            if door.alive():
+                door.send(signal.SIGCONT)
+        sent.thread.join()
+        self.assertEqual(sent.status, 200)
+
+
+if __name__ == "__main__":
+    unittest.main()
