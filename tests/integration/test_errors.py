@@ -111,7 +111,7 @@ class Errors(unittest.TestCase):
         self.refused(404, "not_found", "GET", f"/chats/{self.chat}/")
         self.refused(404, "not_found", "GET", "//")
         headers, _ = self.refused(405, "method_not_allowed", "PUT", f"/chats/{self.chat}", {})
-        self.assertEqual(headers["Allow"], "GET")
+        self.assertEqual(headers["Allow"], "GET, DELETE")
         headers, _ = self.refused(405, "method_not_allowed", "PATCH", "/leases/" + NOBODY, {})
         self.assertEqual(headers["Allow"], "GET, DELETE")
 
@@ -214,15 +214,21 @@ class Errors(unittest.TestCase):
     def test_a_body_over_the_limit_is_413(self):
         self.refused(413, "too_large", "POST", "/chats", b"{" + b" " * 1048576 + b"}")
 
-    def test_an_idempotency_key_is_refused_until_it_is_built(self):
-        self.refused(
-            422,
-            "invalid_request",
-            "POST",
-            "/chats",
-            {"user_id": self.user},
-            headers={"Idempotency-Key": "k"},
-        )
+    def test_an_idempotency_key_that_is_none_is_422(self):
+        for key in ("a b", "x" * 129):
+            headers = {"Idempotency-Key": key}
+            self.refused(
+                422, "invalid_request", "POST", "/chats", {"user_id": self.user}, headers=headers
+            )
+
+    def test_bulk_revocation_members_are_unknown_until_they_are_built(self):
+        body = {"selector": {"session_id": NOBODY}}
+        for extra in ({"dry_run": True}, {"expected_count": 1}):
+            self.refused(422, "invalid_request", "POST", "/leases/revoke", {**body, **extra})
+
+    def test_a_chat_with_an_active_sandbox_is_not_deleted(self):
+        self.refused(409, "chat_has_active_sandbox", "DELETE", f"/chats/{self.chat}")
+        self.refused(404, "chat_not_found", "DELETE", f"/chats/{self.foreign_chat}", key=self.bot)
 
     def test_keys_are_checked(self):
         for body, pointer in (
