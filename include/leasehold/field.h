@@ -1,6 +1,6 @@
 /*
  * Field tables: one description of a C struct from which decoding (JSON, query strings, YAML,
- * environment), validation, encoding and (later) OpenAPI all come.
+ * environment), validation, encoding and OpenAPI all come.
  *
  *   struct chat_create_args { struct id user_id; bool has_chat_id; struct id chat_id; char *title; };
  *   static const struct field chat_create_in[] = {
