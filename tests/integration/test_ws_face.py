@@ -14,6 +14,10 @@ from ws import OP_TEXT, WsClient, WsClosed, WsHandshakeError, frame
 PROTOCOL = "leasehold.v1"
 MESSAGE_MAX = 256 * 1024
 CALLS_MAX = 64
+MAIN_JOB = {
+    "health.get", "key.create", "chat.create", "chat.get", "sandbox.open", "sandbox.create",
+    "sandbox.get", "sandbox.stop", "lease.grant", "lease.get", "lease.renew", "lease.revoke",
+}
 
 
 class Bot:
@@ -108,6 +112,37 @@ class Operations(Face):
         stopped = bot.ok("sandbox.stop", {"session_id": session, "reason": "done"})
         self.assertEqual((stopped["status"], stopped["reason"]), ("stopped", "done"))
         self.assertEqual(client.wait_closed(10), 4403)
+
+    def test_the_rest_of_the_operations(self):
+        """With the one above, every row of the table."""
+        asked = set()
+        bot = self.bot()
+
+        def ok(op, args=None):
+            asked.add(op)
+            return bot.ok(op, args)
+
+        user = str(uuid.uuid4())
+        chat = {"chat_id": bot.ok("chat.create", {"user_id": user})["chat_id"]}
+        self.assertEqual(len(ok("chat.list", {"user_id": user, "limit": 1})["items"]), 1)
+        self.assertEqual(ok("workspace.get", {"user_id": user})["chats"], 1)
+        early = bot.ok("sandbox.open", {**chat, "wait": False})["sandbox"]
+        session = {"session_id": early["session_id"]}
+        self.assertEqual(bot.ok("sandbox.open", chat)["sandbox"]["session_id"], early["session_id"])
+        self.assertEqual(ok("sandbox.renew", {**session, "idle_ttl_s": 60})["status"], "running")
+        self.assertEqual(len(ok("sandbox.list", chat)["items"]), 1)
+        bot.ok("lease.grant", session)
+        self.assertEqual(len(ok("lease.list", session)["items"]), 1)
+        bot.ok("sandbox.stop", session)
+        self.assertIsNone(ok("chat.delete", chat))
+        key = {"key_id": bot.ok("key.create", {"name": "n", "role": "bot"})["api_key"]["key_id"]}
+        self.assertEqual(ok("key.update", {**key, "name": "m"})["name"], "m")
+        self.assertIn(key["key_id"], [k["key_id"] for k in ok("key.list", {"limit": 200})["items"]])
+        self.assertIsNone(ok("key.revoke", key))
+        document = self.gateway.expect(200, "GET", "//openapi.json")
+        rows = [o for path in document["paths"].values() for o in path.values()]
+        named = {row["x-leasehold-op"] for row in rows if "x-leasehold-op" in row}
+        self.assertEqual(named - asked, MAIN_JOB)
 
     def test_a_key_made_by_message_works_at_once_on_both_faces(self):
         made = self.bot().ok("key.create", {"name": "m", "role": "viewer"})
@@ -294,6 +329,19 @@ class Messages(Face):
         self.assertEqual(len({a["result"]["sandbox"]["session_id"] for a in rest}), 1)
         self.assertTrue(bot.call("health.get")["ok"])
 
+    def test_a_reader_over_its_cap_is_closed_with_1013_and_may_come_back(self):
+        user = str(uuid.uuid4())
+        for _ in range(40):
+            self.gateway.new_chat(user, metadata={"x": "y" * 16000})
+        args = {"user_id": user, "limit": 200}
+        slow = self.bot(rcvbuf=4096)
+        for _ in range(CALLS_MAX):  # 40 MB of answers
+            slow.send("chat.list", args)
+        time.sleep(1)  # nothing is read for so long
+        self.assertEqual(self.closed_code(slow, 30), 1013)
+        again = self.bot()
+        self.assertEqual(len(again.ok("chat.list", args)["items"]), 40)
+
     def test_a_reader_that_does_not_read_is_bounded(self):
         gateway = Gateway.for_test(self)
         big = gateway.new_chat(metadata={"x": "y" * 16000})["chat_id"]
@@ -359,6 +407,28 @@ class Authentication(Face):
 
     def test_silence_closes_with_4401(self):
         self.assertEqual(self.closed_code(self.bot(key=None), 15), 4401)
+
+    def test_a_revoked_key_closes_its_connections_with_4401_and_no_others(self):
+        made = self.gateway.expect(201, "POST", "/api-keys", {"name": "n", "role": "bot"})
+        own, bystander = self.bot(key=made["key"]), self.bot(key=self.gateway.new_key())
+        busy = self.bot(key=made["key"])
+        busy.send("sandbox.open", {"chat_id": self.gateway.new_chat()["chat_id"]})
+        self.gateway.expect(204, "DELETE", f"/api-keys/{made['api_key']['key_id']}")
+        self.assertEqual(self.closed_code(own), 4401)
+        self.assertEqual(self.closed_code(busy), 4401)
+        self.assertEqual(bystander.ok("health.get")["status"], "ok")
+
+    def test_a_narrowed_key_counts_from_the_next_message_on(self):
+        user = str(uuid.uuid4())
+        chat = {"chat_id": self.gateway.new_chat(user)["chat_id"]}
+        made = self.gateway.expect(201, "POST", "/api-keys", {"name": "n", "role": "bot"})
+        path = f"/api-keys/{made['api_key']['key_id']}"
+        bot = self.bot(key=made["key"])
+        self.assertEqual(bot.ok("chat.get", chat)["user_id"], user)
+        self.gateway.expect(200, "PATCH", path, {"allowed_users": [str(uuid.uuid4())]})
+        self.assertEqual(bot.error("chat.get", chat)["code"], "chat_not_found")
+        self.gateway.expect(200, "PATCH", path, {"role": "viewer"})
+        self.assertEqual(bot.error("chat.create", {"user_id": user})["code"], "forbidden")
 
     def test_a_key_that_expires_takes_its_connections_with_it(self):
         soon = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(time.time() + 3))
