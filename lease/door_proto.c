@@ -7,6 +7,7 @@
 #define ENTRIES_MAX 65536 /* of an allow-set, of connections */
 #define KEYS_MAX    64
 #define SECONDS_MAX (INT64_C(1) << 40)
+#define RECORD_MAX  (INT64_C(1) << 40)
 
 static const char *const type_names[] = {"HELLO",    "SNAPSHOT", "OP",    "ACK",  "AGENT",
                                          "ACTIVITY", "ADMIT",    "CLOSE", "DENY", "PING",
@@ -90,8 +91,10 @@ static const struct field op_revoke_all[] = {TYPE, FROM_1(seq), OP, CODE, {0}};
 static const struct field op_keys[] = {TYPE, FROM_1(seq), OP, KEYS, {0}};
 static const struct field ack[] = {TYPE, INT(seq), INT(cut), INT(latency_us), {0}};
 static const struct field agent[] = {TYPE, AGENT, {0}};
-static const struct field activity[] = {
-    TYPE, INT(last_in), INT(last_out), INT(bytes_in), INT(bytes_out), CONNS, {0}};
+static const struct field activity[] = {TYPE,           INT(last_in),
+                                        INT(last_out),  INT(bytes_in),
+                                        INT(bytes_out), FIELD_INT(struct door_msg, unrecorded),
+                                        CONNS,          {0}};
 static const struct field admit[] = {TYPE, JTI, {0}};
 static const struct field close_[] = {TYPE, JTI, CODE, INT(bytes_in), INT(bytes_out), {0}};
 static const struct field deny[] = {
@@ -130,6 +133,7 @@ const struct field door_spec_fields[] = {
               .max = DOOR_PEM_MAX),
     FIELD_STR(struct door_spec, transport, .flags = FIELD_REQUIRED, .min = 1, .max = 256),
     FIELD_STRLIST(struct door_spec, origins, .max = 64),
+    FIELD_INT(struct door_spec, record, .max = RECORD_MAX),
     {0}};
 
 /* The members of a message, NULL if t or op is none of ours. */

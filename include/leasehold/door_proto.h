@@ -11,7 +11,7 @@
  *   gw   → OP{seq, op, …}          seq = last applied + 1; anything else: the door resyncs
  *   door → ACK{seq, cut, latency_us}        cumulative
  *   door → AGENT{agent}            the agent's link came up or ended
- *   door → ACTIVITY{last_in, last_out, bytes_in, bytes_out, conns[]}   at most one a second
+ *   door → ACTIVITY{last_in, last_out, bytes_in, bytes_out, unrecorded, conns[]}  at most one a second
  *   door → ADMIT{jti} CLOSE{jti, code, bytes_in, bytes_out} DENY{verdict}
  *   both → PING{now}               every second; the gateway's carries its time
  *   gw   → RETIRE                  the door closes everything and exits
@@ -109,7 +109,8 @@ struct door_msg {
     /* ACTIVITY, CLOSE */
     int64_t last_in, last_out; /* ms, gateway time; 0 = never */
     int64_t bytes_in, bytes_out;
-    char *verdict; /* DENY: token_verdict_name or another constant */
+    int64_t unrecorded; /* ACTIVITY: messages that the history has lost so far; absent: 0 */
+    char *verdict;      /* DENY: token_verdict_name or another constant */
 };
 
 /* Appends the message as JSON, members of its type only. */
@@ -124,6 +125,7 @@ int door_msg_decode(const char *text, size_t len, struct arena *arena, struct do
  * run_dir) with descriptors
  *   3  the spec: one JSON object (struct door_spec) then end of file; holds the control secret
  *   4  the client listener, bound and listening
+ *   5  with `record`: the spool (leasehold/spool.h), for reading and appending
  * The door then: binds <session_id>/box/agent.sock (0660, the agent's group) → opens and locks
  * <session_id>/door.pid ("PID STARTTICKS\n") → empty network namespace → drops to uid:gid, no new
  * privileges, not dumpable, no core → serves. Its log is stderr (the gateway gives it
@@ -142,12 +144,14 @@ struct door_spec {
     char *cert_pem, *key_pem; /* of the door's TLS; absent: plain. The key is secret */
     char *transport;          /* of the profile */
     struct list origins;      /* char *: allowed Origin values of browsers; empty: none */
+    int64_t record; /* bytes of the spool that may wait for the gateway; 0: no recording */
 };
 extern const struct field door_spec_fields[];
 
 #define DOOR_PEM_MAX     32768 /* of a certificate chain, of a key */
 #define DOOR_SPEC_FD     3
 #define DOOR_LISTENER_FD 4
+#define DOOR_SPOOL_FD    5
 #define DOOR_PID_FILE    "door.pid"
 #define DOOR_LOG_FILE    "door.log"
 

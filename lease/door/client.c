@@ -165,12 +165,19 @@ static void auth_piece(struct client *cl, struct lws *wsi, const char *in, size_
         client_auth_take(cl);
 }
 
+static void line_pass(struct client *cl)
+{
+    spool_message(server_spool(cl->server), &cl->peer.claims.user_id, cl->in.data, cl->in.len);
+    if (!agent_line(server_agent(cl->server), cl->in.data, cl->in.len))
+        server_flow(cl->server);
+}
+
 static void line_take(struct client *cl)
 {
     if (!utf8_valid(cl->in.data, cl->in.len))
         refuse(cl, CLOSE_BAD_TEXT, "not_utf8");
-    else if (!agent_line(server_agent(cl->server), cl->in.data, cl->in.len))
-        server_flow(cl->server);
+    else
+        line_pass(cl);
     if (cl->in.size > CLIENT_RX_MAX)
         buf_done(&cl->in);
     else
@@ -380,6 +387,8 @@ void client_free(struct client *cl)
     out_drop(cl);
     client_buf_wipe(&cl->token);
     client_buf_wipe(&cl->in);
+    spool_parts_done(&cl->said);
+    spool_parts_done(&cl->heard);
     free(cl);
 }
 

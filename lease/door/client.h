@@ -49,7 +49,8 @@ struct client {
     bool in_message;       /* over the bridge */
     size_t message_bytes;
     struct utf8_stream utf8;
-    bool close_is_agents; /* the code is: no reason of ours goes with it */
+    struct spool_parts said, heard; /* the text messages over the bridge that are under way */
+    bool close_is_agents;           /* the code is: no reason of ours goes with it */
     struct out_item *out_head, *out_tail;
     size_t out_bytes;
     bool rx_paused;

@@ -69,6 +69,16 @@ void client_bridge_leave(struct client *cl, bool deliver, int code, const void *
 
 /* --- from the client ------------------------------------------------------------------------- */
 
+/* Recorded is the last piece before it goes on: whoever has an answer finds the question. */
+static void piece_pass(struct client *cl, const struct bridge_piece *piece)
+{
+    if (piece->text)
+        spool_piece(server_spool(cl->server), &cl->said, &cl->peer.claims.user_id, piece->data,
+                    piece->len, piece->fin);
+    if (!bridge_send(cl->bridge, piece))
+        refuse(cl, CLOSE_LIMIT, "too_much");
+}
+
 static void piece_send(struct client *cl, const struct bridge_piece *piece)
 {
     if (piece->first)
@@ -80,8 +90,8 @@ static void piece_send(struct client *cl, const struct bridge_piece *piece)
     else if (piece->text &&
              !utf8_stream_take(&cl->utf8, (const char *)piece->data, piece->len, piece->fin))
         refuse(cl, CLOSE_BAD_TEXT, "not_utf8");
-    else if (!bridge_send(cl->bridge, piece))
-        refuse(cl, CLOSE_LIMIT, "too_much");
+    else
+        piece_pass(cl, piece);
 }
 
 void client_bridge_piece(struct client *cl, struct lws *wsi, char *in, size_t len)
@@ -139,6 +149,8 @@ int client_bridge_write(struct client *cl, struct lws *wsi)
     case BRIDGE_PIECE:
         break;
     }
+    if (piece.text)
+        spool_piece(server_spool(cl->server), &cl->heard, NULL, piece.data, piece.len, piece.fin);
     if (may_pass(cl, piece.len) && piece_write(wsi, &piece) < 0)
         return -1;
     if (!cl->bridge) /* it was cut at the question */

@@ -14,6 +14,7 @@
 #include "loop.h"
 #include "server.h"
 #include "spec.h"
+#include "spool.h"
 
 #define FINISH_US 500000 /* for the last Close frames and messages before the end */
 
@@ -23,6 +24,7 @@ struct door {
     struct loop *loop;
     struct door_core *core;
     struct server *server;
+    struct spool *spool; /* NULL: nothing is recorded */
     struct agent *agent;
     struct control *control;
     struct loop_timer *timer;
@@ -37,8 +39,11 @@ struct door {
 static void send_to_gateway(void *ctx, const struct door_msg *m)
 {
     struct door *d = ctx;
+    struct door_msg more = *m;
 
-    control_send(d->control, m);
+    if (m->t == DOOR_ACTIVITY)
+        more.unrecorded = spool_unrecorded(d->spool);
+    control_send(d->control, &more);
 }
 
 static void admitted(void *ctx, struct door_peer *peer)
@@ -137,6 +142,7 @@ static void agent_said(void *ctx, const char *text, size_t len)
 {
     struct door *d = ctx;
 
+    spool_message(d->spool, NULL, text, len);
     server_line(d->server, text, len);
 }
 
@@ -283,7 +289,13 @@ static int door_make(struct door *d, int agent_fd, struct err *e)
     d->loop = loop_new(d->spec.cert_pem != NULL, e);
     if (!d->loop || signals_watch(d, e))
         return -1;
+    if (d->spec.record) {
+        d->spool = spool_new(DOOR_SPOOL_FD, d->spec.record, d->log, e);
+        if (!d->spool)
+            return -1;
+    }
     server.loop = d->loop;
+    server.spool = d->spool;
     d->timer = loop_timer_new(d->loop, nothing, NULL);
     d->core = core_make(d, e);
     d->agent = agent_new(d->loop, agent_fd, d->spec.transport, &agent, e);
@@ -304,6 +316,7 @@ static int door_serve(struct door *d, struct err *e)
     log_event(d->log, LOG_INFO, "started", LF_ID("session_id", &d->spec.session_id),
               LF_INT("ep", d->spec.ep), LF_INT("uid", getuid()));
     loop_run(d->loop, after_round, d);
+    spool_end(d->spool);
     return 0;
 }
 

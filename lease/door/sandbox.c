@@ -83,28 +83,29 @@ static int pid_file_take(const struct door_spec *spec, struct err *e)
     return 0;
 }
 
-/* Lowers a limit; one that is lower already stays. */
-static int limit_set(int resource, rlim_t most, struct err *e)
+/* Lowers a limit; one that is lower already stays. `hard`: it cannot be raised again. */
+static int lower(int resource, rlim_t most, bool hard, struct err *e)
 {
     struct rlimit limit;
 
     if (getrlimit((__rlimit_resource_t)resource, &limit))
         return err_sys(e, ERR_INTERNAL, errno, "getrlimit");
-    limit.rlim_max = limit.rlim_max < most ? limit.rlim_max : most;
-    limit.rlim_cur = limit.rlim_max;
+    limit.rlim_cur = limit.rlim_max < most ? limit.rlim_max : most;
+    if (hard)
+        limit.rlim_max = limit.rlim_cur;
     if (setrlimit((__rlimit_resource_t)resource, &limit))
         return err_sys(e, ERR_INTERNAL, errno, "setrlimit");
     return 0;
 }
 
-/* The log is the only file written from here on, so the file size limit is the log's. SIGXFSZ is
- * ignored: a write past it just fails. */
-static int limits_set(struct err *e)
+/* Only the log and the spool are written from here on, so the file size limit is the log's; the
+ * spool lifts it for its own writes (spool.c). SIGXFSZ is ignored: a write past it just fails. */
+static int limits_set(const struct door_spec *spec, struct err *e)
 {
-    if (limit_set(RLIMIT_CORE, 0, e) || limit_set(RLIMIT_NOFILE, FD_LIMIT, e) ||
-        limit_set(RLIMIT_FSIZE, LOG_MAX_BYTES, e))
-        return -1;
-    return 0;
+    return lower(RLIMIT_CORE, 0, true, e) || lower(RLIMIT_NOFILE, FD_LIMIT, true, e) ||
+                   lower(RLIMIT_FSIZE, LOG_MAX_BYTES, !spec->record, e)
+               ? -1
+               : 0;
 }
 
 static int privileges_drop(const struct door_spec *spec, struct err *e)
@@ -128,14 +129,14 @@ int sandbox_enter(const struct door_spec *spec, struct log *log, int *ret_agent_
 {
     int agent_fd = -1;
 
-    if (close_range(DOOR_LISTENER_FD + 1, ~0u, 0))
+    if (close_range(spec->record ? DOOR_SPOOL_FD + 1 : DOOR_LISTENER_FD + 1, ~0u, 0))
         return err_sys(e, ERR_INTERNAL, errno, "close_range");
     if (agent_listen(spec, &agent_fd, e) || pid_file_take(spec, e))
         return -1;
     /* Sockets that are open already go on working; nothing new can reach a network. */
     if (unshare(CLONE_NEWNET))
         log_event(log, LOG_WARNING, "no_network_namespace", LF_INT("errno", errno));
-    if (limits_set(e) || privileges_drop(spec, e))
+    if (limits_set(spec, e) || privileges_drop(spec, e))
         return -1;
     *ret_agent_fd = agent_fd;
     return 0;

@@ -29,6 +29,7 @@ struct server {
     struct list origins;
     struct door_core *core;
     struct agent *agent;
+    struct spool *spool;
     struct lws_vhost *vhost;
     bool tls;
     struct lws_protocols protocols[3];
@@ -191,6 +192,7 @@ struct server *server_new(const struct server_config *config, struct err *e)
     s->loop = config->loop;
     s->log = config->log;
     s->session_id = config->session_id;
+    s->spool = config->spool;
     s->tls = config->cert_pem != NULL;
     s->origins = config->origins;
     client_protocols_fill(s->protocols, s->declined);
@@ -362,6 +364,11 @@ struct door_core *server_core(const struct server *s)
 struct agent *server_agent(const struct server *s)
 {
     return s->agent;
+}
+
+struct spool *server_spool(const struct server *s)
+{
+    return s->spool;
 }
 
 char *server_declined(struct server *s)

@@ -8,6 +8,7 @@
 #include "core.h"
 #include "leasehold/log.h"
 #include "loop.h"
+#include "spool.h"
 
 struct client;
 struct server;
@@ -21,6 +22,7 @@ struct server_config {
     struct id session_id;
     struct list origins;            /* char *; borrowed */
     const char *cert_pem, *key_pem; /* of TLS, for server_new alone; NULL: plain */
+    struct spool *spool;            /* borrowed; NULL: nothing is recorded */
 };
 
 struct server *server_new(const struct server_config *config, struct err *e);
@@ -46,6 +48,7 @@ size_t server_count(const struct server *s);
 
 struct door_core *server_core(const struct server *s);
 struct agent *server_agent(const struct server *s);
+struct spool *server_spool(const struct server *s);
 char *server_declined(struct server *s);
 const struct id *server_session(const struct server *s);
 bool server_origin_allowed(const struct server *s, const char *origin);

@@ -15,8 +15,8 @@ import tree
 # Who owns a public header. Everything a header is not listed for belongs to no one: an error.
 OWNERS = {
     "base": "arena buf clock config err field http_client id json lanes log process".split(),
-    "lease": "token proof door_proto lease_rules broker".split(),
-    "storage": "store model chatdir".split(),
+    "lease": "token proof door_proto lease_rules broker spool".split(),
+    "storage": "store model chatdir history".split(),
     "runtime": "engine sandbox_host agent_link keep_spec".split(),
 }
 HEADERS = {f"{name}.h": owner for owner, names in OWNERS.items() for name in names}
