@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/inotify.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -90,23 +89,24 @@ static int local_stop(struct engine *g, const char *run_path, const struct engin
 /* ---- the start ---- */
 
 struct watch {
-    int inotify_fd;
-    int pid_fd; /* -1: leasekeep has ended already */
+    int notify_fd; /* gets a byte once the sandbox runs */
+    int pid_fd;    /* -1: leasekeep has ended already */
     int64_t deadline_ms;
 };
 
-/* Waits for the next change of keep.state or the end of leasekeep. False: the time is over. */
-static bool watch_wait(const struct watch *w)
+/* Waits for leasekeep's word or end. False: the time is over. */
+static bool watch_wait(struct watch *w)
 {
-    struct pollfd pfd[] = {{.fd = w->inotify_fd, .events = POLLIN},
+    struct pollfd pfd[] = {{.fd = w->notify_fd, .events = POLLIN},
                            {.fd = w->pid_fd, .events = POLLIN}};
     int64_t left = w->deadline_ms - now_ms();
     if (left <= 0)
         return false;
     poll(pfd, 2, left > INT_MAX ? INT_MAX : (int)left);
-    char events[4096];
-    while (read(w->inotify_fd, events, sizeof(events)) > 0)
-        ;
+    if (pfd[0].revents != 0) { /* it says no more */
+        close(w->notify_fd);
+        w->notify_fd = -1;
+    }
     return true;
 }
 
@@ -122,7 +122,7 @@ static int start_failed(struct err *e, const struct keep_state *st)
                    st->detail[0] != '\0' ? st->detail : "leasekeep ended without a word");
 }
 
-static int watch_until_running(const char *run_path, const struct watch *w, struct err *e)
+static int watch_until_running(const char *run_path, struct watch *w, struct err *e)
 {
     for (;;) {
         /* In this order: what leasekeep wrote before its end is not missed. */
@@ -141,20 +141,8 @@ static int watch_until_running(const char *run_path, const struct watch *w, stru
     }
 }
 
-static int watch_open(const char *run_path, struct err *e)
-{
-    int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-    if (fd >= 0 && inotify_add_watch(fd, run_path, IN_MOVED_TO) >= 0)
-        return fd;
-    int why = errno;
-    if (fd >= 0)
-        close(fd);
-    return err_sys(e, ERR_SANDBOX_START_FAILED, why,
-                   "cannot watch the run directory (see fs.inotify.max_user_instances)");
-}
-
-static int keep_spawn(struct engine_local *l, const struct engine_spec *spec, pid_t *ret_pid,
-                      int64_t *ret_start, struct err *e)
+static int keep_spawn(struct engine_local *l, const struct engine_spec *spec, int notify_fd,
+                      pid_t *ret_pid, int64_t *ret_start, struct err *e)
 {
     char program[PATH_MAX], state[PATH_MAX];
     const char *const argv[] = {"leasekeep", NULL};
@@ -168,8 +156,8 @@ static int keep_spawn(struct engine_local *l, const struct engine_spec *spec, pi
     int r = process_spawn(&(struct process_spawn){.path = program,
                                                   .argv = argv,
                                                   .cwd = spec->run_path,
-                                                  .fds = &spec_fd,
-                                                  .fds_n = 1,
+                                                  .fds = (int[]){spec_fd, notify_fd},
+                                                  .fds_n = 2,
                                                   .stderr_fd = -1},
                           ret_pid, ret_start, e);
     close(spec_fd);
@@ -202,13 +190,15 @@ static int keep_open(pid_t pid, int64_t start, int *ret_fd, struct err *e)
 }
 
 static int start_and_watch(struct engine_local *l, const struct engine_spec *spec, struct watch *w,
-                           struct engine_handle *ret, struct err *e)
+                           int notify_fd, struct engine_handle *ret, struct err *e)
 {
     pid_t pid;
     int64_t start;
-    if (keep_spawn(l, spec, &pid, &start, e) < 0 || keep_open(pid, start, &w->pid_fd, e) < 0)
+    int r = keep_spawn(l, spec, notify_fd, &pid, &start, e);
+    close(notify_fd);
+    if (r < 0 || keep_open(pid, start, &w->pid_fd, e) < 0)
         return -1;
-    int r = watch_until_running(spec->run_path, w, e);
+    r = watch_until_running(spec->run_path, w, e);
     if (r < 0 && w->pid_fd >= 0)
         keep_kill(spec->run_path, w->pid_fd);
     if (w->pid_fd >= 0)
@@ -221,12 +211,14 @@ static int start_and_watch(struct engine_local *l, const struct engine_spec *spe
 static int local_start(struct engine *g, const struct engine_spec *spec, struct engine_handle *ret,
                        struct err *e)
 {
-    struct watch w = {.deadline_ms = now_ms() + spec->timeout_ms, .pid_fd = -1};
-    w.inotify_fd = watch_open(spec->run_path, e);
-    if (w.inotify_fd < 0)
-        return -1;
-    int r = start_and_watch((struct engine_local *)g, spec, &w, ret, e);
-    close(w.inotify_fd);
+    int notify[2];
+    if (pipe2(notify, O_CLOEXEC) < 0)
+        return err_sys(e, ERR_SANDBOX_START_FAILED, errno, "no pipe to leasekeep");
+    struct watch w = {
+        .deadline_ms = now_ms() + spec->timeout_ms, .notify_fd = notify[0], .pid_fd = -1};
+    int r = start_and_watch((struct engine_local *)g, spec, &w, notify[1], ret, e);
+    if (w.notify_fd >= 0)
+        close(w.notify_fd);
     return r;
 }
 

@@ -21,6 +21,9 @@
  *   memory_bytes=N pids=N cpus_milli=N   0 = no limit
  *   grace_ms=N           between SIGTERM and SIGKILL at a stop
  *
+ * A pipe on descriptor KEEP_NOTIFY_FD, if there is one, gets a byte once keep.state says running. (To
+ * watch the file would cost the starter more: the kernel takes 10 ms to close an inotify.)
+ *
  * Files leasekeep keeps in the run directory (root's, not visible in the sandbox):
  *   keep.pid   "PID STARTTICKS\n", written before anything else, POSIX-locked for its whole life
  *   keep.state "starting" | "running" | "ended\nREASON CODE SIGNAL\n" — each written by rename;
@@ -40,9 +43,10 @@
 #ifndef LEASEHOLD_KEEP_SPEC_H
 #define LEASEHOLD_KEEP_SPEC_H
 
-#define KEEP_SPEC_FD  3
-#define KEEP_SPEC_MAX (256 * 1024)
-#define KEEP_LOG_MAX  (1024 * 1024)
+#define KEEP_SPEC_FD   3
+#define KEEP_NOTIFY_FD 4
+#define KEEP_SPEC_MAX  (256 * 1024)
+#define KEEP_LOG_MAX   (1024 * 1024)
 
 #define KEEP_PID_FILE   "keep.pid"
 #define KEEP_INIT_FILE  "keep.init"

@@ -33,8 +33,9 @@ struct keep {
     struct keep_cgroups cgroups;
     struct fault fault;
     int sig_fd;
-    int info_fd;  /* bwrap's --info-fd; -1 once read */
-    int ready_fd; /* leaseinit's stdin; -1 at its end */
+    int info_fd;   /* bwrap's --info-fd; -1 once read */
+    int ready_fd;  /* leaseinit's stdin; -1 at its end */
+    int notify_fd; /* our starter waits there until the sandbox runs; -1: nobody does */
     int init_pidfd;
     char info[512];
     size_t info_len;
@@ -198,6 +199,16 @@ static void on_info(struct keep *k)
     take_info(k);
 }
 
+static void notify(struct keep *k)
+{
+    if (k->notify_fd < 0)
+        return;
+    while (write(k->notify_fd, "r", 1) < 0 && errno == EINTR)
+        ;
+    close(k->notify_fd);
+    k->notify_fd = -1;
+}
+
 static void on_ready(struct keep *k)
 {
     ssize_t n =
@@ -215,6 +226,7 @@ static void on_ready(struct keep *k)
         /* All that was needed of it is with bwrap now. */
         spec_forget(&k->spec);
         files_write_state("running\n");
+        notify(k);
     }
 }
 
@@ -336,6 +348,7 @@ static int keep_run(void)
     if (k == NULL)
         return 1;
     k->info_fd = k->ready_fd = k->init_pidfd = -1;
+    k->notify_fd = fcntl(KEEP_NOTIFY_FD, F_SETFD, FD_CLOEXEC) == 0 ? KEEP_NOTIFY_FD : -1;
     k->log.read_fd = k->log.file_fd = -1;
     k->cgroups.oom_fd = k->guard.pipe = -1;
     if (files_claim(&k->fault) < 0) {
@@ -388,7 +401,7 @@ int main(int argc, char **argv)
     setrlimit(RLIMIT_CORE, &(struct rlimit){0});
     if (argc == 4 && strcmp(argv[1], "--probe") == 0 && close_range(3, ~0u, 0) == 0)
         return probe(argv[2], argv[3]);
-    if (argc != 1 || close_range(KEEP_SPEC_FD + 1, ~0u, 0) < 0 || open_low_descriptors() < 0) {
+    if (argc != 1 || close_range(KEEP_NOTIFY_FD + 1, ~0u, 0) < 0 || open_low_descriptors() < 0) {
         fprintf(stderr, "leasekeep is started by leasehold, with its spec on descriptor %d\n",
                 KEEP_SPEC_FD);
         return 1;

@@ -168,6 +168,15 @@ class Life(SandboxTest):
         self.assertEqual(second.wait(), 1)
         self.assertEqual(self.sandbox.file("keep.state"), "running\n")
 
+    def test_the_starter_is_told_once_the_sandbox_runs(self):
+        told, self.sandbox.notify_fd = os.pipe()
+        self.addCleanup(os.close, told)
+        self.start(DEMO)
+        os.close(self.sandbox.notify_fd)
+        self.assertEqual(os.read(told, 10), b"r")
+        self.assertEqual(self.sandbox.file("keep.state"), "running\n")
+        self.assertEqual(os.read(told, 10), b"")  # nobody else holds it
+
     def check_kill_9(self, **limits):
         marker = "MARK" + self.sandbox.session
         self.start(["/bin/sh", "-c", "sleep 1000 & (setsid sleep 1000 &) ; echo up; sleep 1000"],

@@ -88,6 +88,7 @@ class Sandbox:
         self.pid = None
         self.status = None
         self.start_as = None
+        self.notify_fd = None  # becomes leasekeep's descriptor 4
 
     def records(self, command, transport="stdio", env=(), binds=None, **limits):
         if binds is None:
@@ -126,6 +127,8 @@ class Sandbox:
         for fd in (0, 1, 2):
             os.dup2(null, fd)
         os.dup2(spec, 3)
+        if self.notify_fd is not None:
+            os.dup2(self.notify_fd, 4)
         path = os.path.join(BIN, "leasekeep")
         # Not closed on purpose: leasekeep itself must keep strangers' descriptors out.
         leak = os.open("/etc/shadow", os.O_RDONLY)
