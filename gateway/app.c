@@ -386,6 +386,9 @@ static void app_done(struct app *a)
 {
     struct services *s = &a->s;
 
+    s->stopping = true;
+    if (s->sessions)
+        sessions_stopping(s->sessions);
     lane_free(s->scrape);
     lane_free(s->runtime);
     s->runtime = NULL; /* what the inbox still tells of sessions submits no more looks */

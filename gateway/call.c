@@ -115,6 +115,8 @@ static int too_late(const struct call *c, struct err *e)
 
 static int call_run(struct call *c, struct err *e)
 {
+    if (c->s->stopping)
+        return err_set(e, ERR_BUSY, "the gateway is stopping");
     if (clock_boot_us(c->s->clock) > c->deadline_us)
         return too_late(c, e);
     return c->idempotent ? idempotency_run(c, e) : c->op->run(c, e);

@@ -16,6 +16,7 @@ struct ready {
     pthread_mutex_t lock;
     pthread_cond_t changed;    /* waits by the monotonic clock */
     struct expected *sessions; /* lock */
+    bool closed;               /* lock */
 };
 
 struct ready *ready_new(void)
@@ -94,12 +95,20 @@ void ready_set(struct ready *r, const struct id *session_id, bool is_ready)
     pthread_mutex_unlock(&r->lock);
 }
 
+void ready_close(struct ready *r)
+{
+    pthread_mutex_lock(&r->lock);
+    r->closed = true;
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+}
+
 int ready_wait(struct ready *r, const struct id *session_id, int64_t timeout_ms, struct err *e)
 {
     struct timespec until;
     struct expected *x;
     int rc = 0;
-    bool ok;
+    bool ok, closed;
 
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += timeout_ms / 1000;
@@ -107,11 +116,13 @@ int ready_wait(struct ready *r, const struct id *session_id, int64_t timeout_ms,
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&r->lock);
-    while ((x = find(r, session_id)) && !x->is_ready && rc != ETIMEDOUT)
+    while ((x = find(r, session_id)) && !x->is_ready && !r->closed && rc != ETIMEDOUT)
         rc = pthread_cond_timedwait(&r->changed, &r->lock, &until);
     ok = x && x->is_ready;
+    closed = r->closed;
     pthread_mutex_unlock(&r->lock);
-    return ok ? 0
-              : err_set(e, ERR_SANDBOX_START_FAILED,
-                        "door and agent were not ready within the start timeout");
+    return ok       ? 0
+           : closed ? err_set(e, ERR_BUSY, "the gateway is stopping")
+                    : err_set(e, ERR_SANDBOX_START_FAILED,
+                              "door and agent were not ready within the start timeout");
 }

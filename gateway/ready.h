@@ -19,6 +19,9 @@ void ready_forget(struct ready *r, const struct id *session_id);
 
 void ready_set(struct ready *r, const struct id *session_id, bool is_ready); /* loop thread */
 
+/* All waits end, also those to come: ERR_BUSY. */
+void ready_close(struct ready *r);
+
 /* ERR_SANDBOX_START_FAILED when the time is over. */
 int ready_wait(struct ready *r, const struct id *session_id, int64_t timeout_ms,
                struct err *e) MUST_CHECK;

@@ -5,6 +5,8 @@
 #ifndef GATEWAY_SERVICES_H
 #define GATEWAY_SERVICES_H
 
+#include <stdatomic.h>
+
 #include "auth.h"
 #include "leasehold/broker.h"
 #include "leasehold/clock.h"
@@ -40,7 +42,8 @@ struct services {
     struct sessions *sessions;          /* see sessions.h */
     struct idempotent *idempotent;      /* loop: requests with an Idempotency-Key that run */
     struct server_timer *broker_timer, *cleanup_timer;
-    bool draining; /* loop: SIGTERM came */
+    bool draining;        /* loop: SIGTERM came */
+    atomic_bool stopping; /* any thread: the loop turns no more; what runs is to come to its end */
 };
 
 #endif

@@ -75,6 +75,11 @@ void sessions_free(struct sessions *ss)
     free(ss);
 }
 
+void sessions_stopping(struct sessions *ss)
+{
+    ready_close(ss->ready);
+}
+
 int sessions_wait_ready(void *ctx, const struct id *session_id, int64_t timeout_ms, struct err *e)
 {
     struct sessions *ss = ctx;

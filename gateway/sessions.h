@@ -12,6 +12,9 @@
 struct sessions *sessions_new(struct services *s);
 void sessions_free(struct sessions *ss);
 
+/* Behind the loop: no start waits for its agent any more. */
+void sessions_stopping(struct sessions *ss);
+
 /* Before the loop: what the store calls active goes to the broker; what died meanwhile, and what
  * runs without a record, is ended by jobs on the RUNTIME lane. */
 int sessions_adopt(struct sessions *ss, struct err *e) MUST_CHECK;

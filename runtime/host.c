@@ -126,7 +126,7 @@ static int step_ready(struct start *st, struct err *e)
     for (;;) {
         if (!st->h->wait_ready(st->h->wait_ctx, &st->s.session_id, READY_SLICE_MS, e))
             return 0;
-        if (left_ms(st) <= 0)
+        if (e->code == ERR_BUSY || left_ms(st) <= 0)
             return -1;
         if (!g->v->status(g, st->dir.path, &st->handle, &status, &ignored) && !status.alive)
             return err_set(e, ERR_SANDBOX_START_FAILED, "the agent ended at once: %s%s%s",

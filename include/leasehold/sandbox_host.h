@@ -21,7 +21,8 @@ struct sandbox_host {
     struct engine *engine;
     const char *bin_dir; /* leasedoor stands here */
 
-    /* Waits until the door of the session is live and its agent is up; called by start. */
+    /* Waits until the door of the session is live and its agent is up; called by start. ERR_BUSY:
+     * there is no use in waiting on. */
     int (*wait_ready)(void *ctx, const struct id *session_id, int64_t timeout_ms, struct err *e);
     void *wait_ctx;
 };

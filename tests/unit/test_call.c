@@ -224,6 +224,20 @@ static void a_row_may_have_a_time_of_its_own(void **state)
     assert_int_equal(f->code, ERR_BUSY);
 }
 
+static void what_still_waits_when_the_gateway_ends_is_not_begun(void **state)
+{
+    struct fixture *f = *state;
+    struct op op = {.lane = ON_FILE};
+
+    hold(f, f->s.file);
+    start(f, &op);
+    f->s.stopping = true;
+    let_go(f, &f->s.file);
+    assert_int_equal(f->answers, 1);
+    assert_int_equal(f->ran, 0);
+    assert_int_equal(f->code, ERR_BUSY);
+}
+
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, teardown)
 
 int main(void)
@@ -233,6 +247,7 @@ int main(void)
         TEST(a_call_whose_time_is_over_is_busy_and_has_not_run),
         TEST(a_call_behind_a_start_waits_for_that_and_no_longer),
         TEST(a_row_may_have_a_time_of_its_own),
+        TEST(what_still_waits_when_the_gateway_ends_is_not_begun),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
