@@ -110,10 +110,13 @@ int api_call(struct api *api, const char *method, const char *path, const struct
     if (asprintf(&url, "%s%s", api->access->base_url, path) < 0) {
         return err_set(e, ERR_INTERNAL, "no memory");
     }
-    const char *headers[4] = {"Accept: application/json"};
+    const char *headers[5] = {"Accept: application/json"};
     size_t n = 1;
     if (api->access->authorization[0] != '\0') {
         headers[n++] = api->access->authorization;
+    }
+    if (api->access->idempotency[0] != '\0' && strcmp(method, "POST") == 0) {
+        headers[n++] = api->access->idempotency;
     }
     if (body != NULL) {
         headers[n++] = "Content-Type: application/json";

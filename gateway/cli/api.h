@@ -29,6 +29,7 @@ struct api_access {
     char *base_url;                       /* "http://127.0.0.1:8123/api/v1" */
     const char *ca_file;                  /* NULL: the system's */
     char authorization[API_KEY_MAX + 32]; /* the header line; "" without a key */
+    char idempotency[160];                /* the header line of a POST; "" without one */
 };
 
 /* Checks the URL; `key` may be NULL. Returns new content of *ret, freed by api_access_done. */

@@ -49,6 +49,54 @@
         .help = "kept with the lease and in the audit"                                             \
     }
 
+#define IDLE_TTL                                                                                   \
+    {                                                                                              \
+        .name = "--idle-ttl", .kind = OPT_INT, .member = "idle_ttl_s", .value = "SECONDS",         \
+        .min = 1, .max = 365 * DAY_S, .help = "stop the sandbox after so long without use"         \
+    }
+#define PAGE                                                                                       \
+    {.name = "--limit",                                                                            \
+     .kind = OPT_INT,                                                                              \
+     .member = "limit",                                                                            \
+     .value = "N",                                                                                 \
+     .min = 1,                                                                                     \
+     .max = 200,                                                                                   \
+     .help = "most rows (default: 50)"},                                                           \
+    {                                                                                              \
+        .name = "--cursor", .kind = OPT_TEXT, .member = "cursor", .value = "CURSOR",               \
+        .help = "go on where the page before ended"                                                \
+    }
+#define ONLY(option, id, about)                                                                    \
+    {                                                                                              \
+        .name = (option), .kind = OPT_UUID, .member = (id), .value = "ID", .help = (about)         \
+    }
+#define NAME(required)                                                                             \
+    {                                                                                              \
+        .name = "--name", .kind = OPT_TEXT, .flags = (required), .member = "name",                 \
+        .value = "NAME", .help = "what it is for"                                                  \
+    }
+#define ROLE(required)                                                                             \
+    {                                                                                              \
+        .name = "--role", .kind = OPT_TEXT, .flags = (required), .member = "role",                 \
+        .value = "ROLE", .help = "admin, bot or viewer"                                            \
+    }
+#define ALLOWED_USER                                                                               \
+    {                                                                                              \
+        .name = "--allowed-user", .kind = OPT_UUID, .flags = OPT_REPEATED,                         \
+        .member = "allowed_users", .value = "UUID",                                                \
+        .help = "limit it to this user (may be given again)"                                       \
+    }
+#define DEFAULT_USER                                                                               \
+    {                                                                                              \
+        .name = "--default-user", .kind = OPT_UUID, .member = "default_user", .value = "UUID",     \
+        .help = "owner of chats that 'sandbox create' makes"                                       \
+    }
+#define EXPIRES                                                                                    \
+    {                                                                                              \
+        .name = "--expires", .kind = OPT_TEXT, .member = "expires_at", .value = "TIME",            \
+        .help = "when it ends, as 2027-01-31T12:00:00Z"                                            \
+    }
+
 static const struct opt_spec no_opts[] = {{0}};
 
 static const struct opt_spec chat_create_opts[] = {
@@ -73,18 +121,17 @@ static const struct opt_spec chat_create_opts[] = {
 
 static const struct opt_spec chat_get_opts[] = {OPERAND("ID", "the chat's id"), {0}};
 
+static const struct opt_spec chat_list_opts[] = {
+    ONLY("--user", "user_id", "only this user's"), PAGE, {0}};
+
+static const struct opt_spec workspace_get_opts[] = {OPERAND("USER", "whose workspace"), {0}};
+
 static const struct opt_spec sandbox_create_opts[] = {CHAT_OPERAND, {0}};
 
 static const struct opt_spec sandbox_open_opts[] = {
     CHAT_OPERAND,
     PROFILE,
-    {.name = "--idle-ttl",
-     .kind = OPT_INT,
-     .member = "idle_ttl_s",
-     .value = "SECONDS",
-     .min = 1,
-     .max = 365 * DAY_S,
-     .help = "stop the sandbox after so long without use"},
+    IDLE_TTL,
     {.name = "--lease",
      .kind = OPT_FLAG,
      .member = "lease/",
@@ -97,6 +144,21 @@ static const struct opt_spec sandbox_open_opts[] = {
 };
 
 static const struct opt_spec sandbox_get_opts[] = {OPERAND("ID", "the session's id"), {0}};
+
+static const struct opt_spec sandbox_list_opts[] = {
+    ONLY("--chat", "chat_id", "only this chat's"),
+    ONLY("--user", "user_id", "only this user's"),
+    {.name = "--status",
+     .kind = OPT_TEXT,
+     .member = "status",
+     .value = "STATUS",
+     .help = "starting, running, stopping, stopped or failed"},
+    PAGE,
+    {0},
+};
+
+static const struct opt_spec sandbox_renew_opts[] = {
+    OPERAND("ID", "the session's id"), IDLE_TTL, {0}};
 
 static const struct opt_spec sandbox_stop_opts[] = {
     OPERAND("ID", "the session's id"),
@@ -138,6 +200,19 @@ static const struct opt_spec lease_grant_opts[] = {
 
 static const struct opt_spec lease_get_opts[] = {OPERAND("ID", "the lease's id"), {0}};
 
+static const struct opt_spec lease_list_opts[] = {
+    ONLY("--session", "session_id", "only of this sandbox"),
+    ONLY("--chat", "chat_id", "only of this chat"),
+    ONLY("--user", "user_id", "only this user's"),
+    {.name = "--state",
+     .kind = OPT_TEXT,
+     .member = "state",
+     .value = "STATE",
+     .help = "pending, active, revoking, expiring, unconfirmed or closed"},
+    PAGE,
+    {0},
+};
+
 static const struct opt_spec lease_renew_opts[] = {
     OPERAND("ID", "the lease's id"), TTL("ttl_s", NULL), TOKEN_FILE(NULL), {0}};
 
@@ -165,35 +240,24 @@ static const struct opt_spec lease_revoke_opts[] = {
 };
 
 static const struct opt_spec key_create_opts[] = {
-    {.name = "--name",
-     .kind = OPT_TEXT,
-     .flags = OPT_REQUIRED,
-     .member = "name",
-     .value = "NAME",
-     .help = "what it is for"},
-    {.name = "--role",
-     .kind = OPT_TEXT,
-     .flags = OPT_REQUIRED,
-     .member = "role",
-     .value = "ROLE",
-     .help = "admin, bot or viewer"},
-    {.name = "--allowed-user",
-     .kind = OPT_UUID,
-     .flags = OPT_REPEATED,
-     .member = "allowed_users",
-     .value = "UUID",
-     .help = "limit it to this user (may be given again)"},
-    {.name = "--default-user",
-     .kind = OPT_UUID,
-     .member = "default_user",
-     .value = "UUID",
-     .help = "owner of chats that 'sandbox create' makes"},
+    NAME(OPT_REQUIRED),
+    ROLE(OPT_REQUIRED),
+    ALLOWED_USER,
+    DEFAULT_USER,
+    EXPIRES,
     {.name = "--out",
      .kind = OPT_SECRET_FILE,
      .value = "FILE",
      .help = "write the key to FILE, 0600, a new one, instead of showing it"},
     {0},
 };
+
+static const struct opt_spec key_list_opts[] = {PAGE, {0}};
+
+static const struct opt_spec key_update_opts[] = {
+    OPERAND("ID", "the key's id"), NAME(0), ROLE(0), ALLOWED_USER, DEFAULT_USER, EXPIRES, {0}};
+
+static const struct opt_spec key_revoke_opts[] = {OPERAND("ID", "the key's id"), {0}};
 
 static const struct opt_spec connect_opts[] = {
     CHAT_OPERAND,
@@ -248,6 +312,30 @@ const struct command commands[] = {
      .view = &view_chat,
      .timeout_ms = QUICK,
      .run = rest_run},
+    {.name = "chat ls",
+     .summary = "List chats, oldest first.",
+     .opts = chat_list_opts,
+     .method = "GET",
+     .path = "/chats",
+     .view = &view_chats,
+     .timeout_ms = QUICK,
+     .run = rest_run},
+    {.name = "chat rm",
+     .summary = "Delete a chat with its files and history.",
+     .notes = "Refused while its sandbox is active: stop that first.\n",
+     .opts = chat_get_opts,
+     .method = "DELETE",
+     .path = "/chats/{}",
+     .timeout_ms = QUICK,
+     .run = rest_run},
+    {.name = "workspace get",
+     .summary = "Show what a user's chats hold and may hold.",
+     .opts = workspace_get_opts,
+     .method = "GET",
+     .path = "/users/{}/workspace",
+     .view = &view_workspace,
+     .timeout_ms = QUICK,
+     .run = rest_run},
     {.name = "sandbox create",
      .summary = "Start or find the sandbox of a chat; an unknown chat is made.",
      .opts = sandbox_create_opts,
@@ -270,6 +358,22 @@ const struct command commands[] = {
      .opts = sandbox_get_opts,
      .method = "GET",
      .path = "/sandboxes/{}",
+     .view = &view_sandbox,
+     .timeout_ms = QUICK,
+     .run = rest_run},
+    {.name = "sandbox ls",
+     .summary = "List sandboxes, live and ended, oldest first.",
+     .opts = sandbox_list_opts,
+     .method = "GET",
+     .path = "/sandboxes",
+     .view = &view_sandboxes,
+     .timeout_ms = QUICK,
+     .run = rest_run},
+    {.name = "sandbox renew",
+     .summary = "Start the idle time of a running sandbox anew.",
+     .opts = sandbox_renew_opts,
+     .method = "POST",
+     .path = "/sandboxes/{}/renew",
      .view = &view_sandbox,
      .timeout_ms = QUICK,
      .run = rest_run},
@@ -298,6 +402,14 @@ const struct command commands[] = {
      .view = &view_lease,
      .timeout_ms = QUICK,
      .run = rest_run},
+    {.name = "lease ls",
+     .summary = "List leases, open and ended, oldest first.",
+     .opts = lease_list_opts,
+     .method = "GET",
+     .path = "/leases",
+     .view = &view_leases,
+     .timeout_ms = QUICK,
+     .run = rest_run},
     {.name = "lease renew",
      .summary = "Prolong a lease; connections under it stay up.",
      .notes = "The new token is shown only with --json.\n",
@@ -322,7 +434,33 @@ const struct command commands[] = {
      .opts = key_create_opts,
      .method = "POST",
      .path = "/api-keys",
+     .view = &view_created_key,
+     .timeout_ms = QUICK,
+     .run = rest_run},
+    {.name = "key ls",
+     .summary = "List API keys, oldest first.",
+     .opts = key_list_opts,
+     .method = "GET",
+     .path = "/api-keys",
+     .view = &view_api_keys,
+     .timeout_ms = QUICK,
+     .run = rest_run},
+    {.name = "key update",
+     .summary = "Change what an API key may.",
+     .notes = "Users that are given replace the ones before. Leases that the key may not have "
+              "issued any\n"
+              "more end, and live connections under them are cut.\n",
+     .opts = key_update_opts,
+     .method = "PATCH",
+     .path = "/api-keys/{}",
      .view = &view_api_key,
+     .timeout_ms = QUICK,
+     .run = rest_run},
+    {.name = "key revoke",
+     .summary = "End an API key; leases that it issued end too.",
+     .opts = key_revoke_opts,
+     .method = "DELETE",
+     .path = "/api-keys/{}",
      .timeout_ms = QUICK,
      .run = rest_run},
     {.name = "connect",

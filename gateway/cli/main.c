@@ -27,6 +27,10 @@ static const struct opt_spec global_opts[] = {
      .min = 1,
      .max = 86400,
      .help = "wait so long for an answer"},
+    {.name = "--idempotency-key",
+     .kind = OPT_TEXT,
+     .value = "KEY",
+     .help = "with the same KEY a request is answered again, not done again"},
     {.name = "--json", .kind = OPT_FLAG, .help = "print the gateway's answer as it is"},
     {.name = "--help", .kind = OPT_FLAG, .help = "show this"},
     {.name = "--version", .kind = OPT_FLAG, .help = "show the version"},
@@ -139,6 +143,33 @@ static int find_key(const struct options *o, char ret[static API_KEY_MAX], struc
     return 0;
 }
 
+/* Only one POST may go under it, so that nothing else is taken for its repetition. */
+static int init_idempotency(struct api_access *ret, const struct command *c,
+                            const struct options *o, struct err *e)
+{
+    const char *key = options_text(o, "--idempotency-key", NULL);
+    if (key == NULL) {
+        return 0;
+    }
+    size_t len = strlen(key);
+    for (size_t i = 0; i < len; i++) {
+        if (key[i] < '!' || key[i] > '~') {
+            len = 0;
+        }
+    }
+    if (len == 0 || len > 128) {
+        return err_set(e, ERR_INVALID_REQUEST,
+                       "--idempotency-key takes 1 to 128 visible ASCII characters");
+    }
+    bool one_post = c->run == revoke_run ? options_has(o, "--session")
+                                         : c->run == rest_run && strcmp(c->method, "POST") == 0;
+    if (!one_post) {
+        return err_set(e, ERR_INVALID_REQUEST, "%s takes no --idempotency-key", c->name);
+    }
+    snprintf(ret->idempotency, sizeof(ret->idempotency), "Idempotency-Key: %s", key);
+    return 0;
+}
+
 static int init_access(struct api_access *ret, const struct command *c, const struct options *o,
                        struct err *e)
 {
@@ -154,7 +185,7 @@ static int init_access(struct api_access *ret, const struct command *c, const st
                              options_text(o, "--ca-file", NULL), e);
     }
     explicit_bzero(key, sizeof(key));
-    return rc;
+    return rc == 0 ? init_idempotency(ret, c, o, e) : -1;
 }
 
 static int run_command(const struct command *c, const struct options *o)

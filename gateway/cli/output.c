@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "leasehold/clock.h"
+#include "leasehold/json.h"
 
 #define LABEL_MAX 64
 
@@ -170,4 +171,67 @@ static void print_rows(const struct field *fields, const char *obj, const char *
 void output_object(const struct field *fields, const void *obj, bool show_secret, FILE *out)
 {
     print_rows(fields, obj, "", label_width(fields, obj, ""), show_secret, out);
+}
+
+/* --- tables ----------------------------------------------------------------------------------- */
+
+#define CELL_MAX 64 /* of a column, in bytes */
+
+static int cell_text(const struct field *f, const char *item, char ret[static CELL_MAX])
+{
+    FILE *cell = fmemopen(ret, CELL_MAX, "w"); /* cuts what is longer */
+    ret[0] = '\0';
+    if (cell == NULL) {
+        return 0;
+    }
+    print_scalar(f->kind, f, item + f->offset, cell);
+    fclose(cell);
+    ret[CELL_MAX - 1] = '\0';
+    size_t len = strlen(ret);
+    while (!utf8_valid(ret, len)) { /* cut inside a character */
+        ret[--len] = '\0';
+    }
+    return (int)len;
+}
+
+static int column_width(const struct field *f, const struct list *items, size_t item_size)
+{
+    char cell[CELL_MAX];
+    int width = (int)strlen(f->name);
+    const char *item = items->items;
+    for (size_t i = 0; i < items->n; i++, item += item_size) {
+        int w = cell_text(f, item, cell);
+        width = w > width ? w : width;
+    }
+    return width;
+}
+
+/* The last column is not filled up. */
+static void print_cell(const struct field *f, int width, const char *text, FILE *out)
+{
+    if (f[1].name != NULL) {
+        fprintf(out, "%-*s  ", width, text);
+    } else {
+        fprintf(out, "%s\n", text);
+    }
+}
+
+#define COLUMNS_MAX 16
+
+void output_table(const struct field *columns, const struct list *items, size_t item_size,
+                  FILE *out)
+{
+    int width[COLUMNS_MAX];
+    char cell[CELL_MAX];
+    const char *item = items->items;
+    for (size_t i = 0; columns[i].name != NULL && i < COLUMNS_MAX; i++) {
+        width[i] = column_width(&columns[i], items, item_size);
+        print_cell(&columns[i], width[i], columns[i].name, out);
+    }
+    for (size_t row = 0; row < items->n; row++, item += item_size) {
+        for (size_t i = 0; columns[i].name != NULL && i < COLUMNS_MAX; i++) {
+            cell_text(&columns[i], item, cell);
+            print_cell(&columns[i], width[i], cell, out);
+        }
+    }
 }

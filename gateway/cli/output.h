@@ -21,11 +21,23 @@ struct view {
     /* The exit code of an answer that was granted but may still not be what was asked for;
      * NULL: always 0. */
     int (*outcome)(const void *obj, const struct options *o);
+    /* Of a page of a list (struct list_view): what a row of the table shows of an item. */
+    const struct field *columns;
+};
+
+/* A page of a list. */
+struct list_view {
+    struct list items;
+    char *next_cursor;
 };
 
 /* Rows "name  value"; members of a nested object are called "object.member". Empty lists are left
  * out; of fields flagged FIELD_SECRET only the name is printed, unless `show_secret`. */
 void output_object(const struct field *fields, const void *obj, bool show_secret, FILE *out);
+
+/* A line of names, then a line for each item, in columns. */
+void output_table(const struct field *columns, const struct list *items, size_t item_size,
+                  FILE *out);
 
 /* Appends text with control characters as "?", so that it cannot steer a terminal; never longer
  * than it was. `keep_lines`: line feeds stay. */

@@ -42,11 +42,25 @@ static int save_secret(const struct view *view, const void *obj, struct secret_f
     return secret_file_commit(file, secret, e);
 }
 
+/* Where a list goes on is told apart from it. */
+static void show_list(const struct view *view, const struct list_view *page)
+{
+    output_table(view->columns, &page->items, view->fields->elem, stdout);
+    if (page->next_cursor != NULL) {
+        fputs("leasectl: there is more, with --cursor ", stderr);
+        output_text(page->next_cursor, strlen(page->next_cursor), stderr);
+        fputc('\n', stderr);
+    }
+}
+
 /* `file` NULL: none was asked for. */
 static int show_answer(const struct cli *cli, const struct command *cmd, const struct options *o,
                        const struct api_answer *a, struct secret_file *file, struct arena *arena)
 {
     struct err e;
+    if (cmd->view == NULL) { /* 204 */
+        return EXIT_OK;
+    }
     void *obj = arena_alloc(arena, cmd->view->size);
     if (obj == NULL) {
         err_set(&e, ERR_INTERNAL, "no memory");
@@ -64,6 +78,8 @@ static int show_answer(const struct cli *cli, const struct command *cmd, const s
     }
     if (cli->json) {
         print_body(&a->body);
+    } else if (cmd->view->columns != NULL) {
+        show_list(cmd->view, obj);
     } else {
         bool show_secret = cmd->view->show_secret && file == NULL;
         output_object(cmd->view->fields, obj, show_secret, stdout);

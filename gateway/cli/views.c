@@ -5,6 +5,15 @@
 #define PEM_MAX   65536
 #define ITEMS_MAX 100000
 
+/* A page of a list of T, described by `fields`. */
+#define PAGE_FIELDS(fields_, T)                                                                    \
+    FIELD_OBJLIST(struct list_view, items, fields_, T, .max = ITEMS_MAX),                          \
+        FIELD_STR(struct list_view, next_cursor)
+#define PAGE_VIEW(fields_, columns_)                                                               \
+    {                                                                                              \
+        .fields = (fields_), .size = sizeof(struct list_view), .columns = (columns_)               \
+    }
+
 struct health_view {
     char *status, *name, *version, *env;
 };
@@ -32,7 +41,31 @@ static const struct field chat_fields[] = {
     FIELD_STR(struct chat_view, updated_at),
     {0},
 };
+static const struct field chat_columns[] = {
+    FIELD_STR(struct chat_view, chat_id),
+    FIELD_STR(struct chat_view, user_id),
+    FIELD_STR(struct chat_view, created_at),
+    FIELD_STR(struct chat_view, title),
+    {0},
+};
+static const struct field chats_fields[] = {PAGE_FIELDS(chat_fields, struct chat_view), {0}};
+const struct view view_chats = PAGE_VIEW(chats_fields, chat_columns);
 const struct view view_chat = {.fields = chat_fields, .size = sizeof(struct chat_view)};
+
+struct workspace_view {
+    char *workspace_id, *user_id, *created_at;
+    int64_t used_bytes, quota_bytes, chats;
+    bool over_quota;
+};
+
+static const struct field workspace_fields[] = {
+    FIELD_STR(struct workspace_view, workspace_id), FIELD_STR(struct workspace_view, user_id),
+    FIELD_STR(struct workspace_view, created_at),   FIELD_INT(struct workspace_view, used_bytes),
+    FIELD_INT(struct workspace_view, quota_bytes),  FIELD_BOOL(struct workspace_view, over_quota),
+    FIELD_INT(struct workspace_view, chats),        {0},
+};
+const struct view view_workspace = {.fields = workspace_fields,
+                                    .size = sizeof(struct workspace_view)};
 
 static const struct field created_fields[] = {
     FIELD_STR(struct sandbox_view, session_id),   FIELD_STR(struct sandbox_view, chat_id),
@@ -60,6 +93,19 @@ static const struct field sandbox_fields[] = {
 };
 const struct view view_sandbox = {.fields = sandbox_fields, .size = sizeof(struct sandbox_view)};
 
+static const struct field sandbox_columns[] = {
+    FIELD_STR(struct sandbox_view, session_id),
+    FIELD_STR(struct sandbox_view, chat_id),
+    FIELD_STR(struct sandbox_view, status),
+    FIELD_STR(struct sandbox_view, created_at),
+    FIELD_STR(struct sandbox_view, expires_at),
+    FIELD_STR(struct sandbox_view, reason),
+    {0},
+};
+static const struct field sandboxes_fields[] = {PAGE_FIELDS(sandbox_fields, struct sandbox_view),
+                                                {0}};
+const struct view view_sandboxes = PAGE_VIEW(sandboxes_fields, sandbox_columns);
+
 static const struct field lease_fields[] = {
     FIELD_STR(struct lease_view, lease_id),
     FIELD_STR(struct lease_view, session_id),
@@ -78,6 +124,15 @@ static const struct field lease_fields[] = {
     {0},
 };
 const struct view view_lease = {.fields = lease_fields, .size = sizeof(struct lease_view)};
+
+static const struct field lease_columns[] = {
+    FIELD_STR(struct lease_view, lease_id),       FIELD_STR(struct lease_view, session_id),
+    FIELD_STR(struct lease_view, state),          FIELD_INT(struct lease_view, connections),
+    FIELD_TIME(struct lease_view, issued_at),     FIELD_TIME(struct lease_view, expires_at),
+    FIELD_STR(struct lease_view, revoked_reason), {0},
+};
+static const struct field leases_fields[] = {PAGE_FIELDS(lease_fields, struct lease_view), {0}};
+const struct view view_leases = PAGE_VIEW(leases_fields, lease_columns);
 
 static const struct field endpoint_fields[] = {
     FIELD_STR(struct endpoint_view, url),
@@ -160,7 +215,7 @@ const struct view view_revocation = {.fields = revocation_fields,
 struct api_key_view {
     char *key_id, *name, *role;
     struct list allowed_users; /* char * */
-    char *default_user, *created_at, *expires_at;
+    char *default_user, *created_at, *expires_at, *revoked_at;
 };
 
 struct created_key_view {
@@ -169,11 +224,31 @@ struct created_key_view {
 };
 
 static const struct field api_key_fields[] = {
-    FIELD_STR(struct api_key_view, key_id),       FIELD_STR(struct api_key_view, name),
-    FIELD_STR(struct api_key_view, role),         FIELD_STRLIST(struct api_key_view, allowed_users),
-    FIELD_STR(struct api_key_view, default_user), FIELD_STR(struct api_key_view, created_at),
-    FIELD_STR(struct api_key_view, expires_at),   {0},
+    FIELD_STR(struct api_key_view, key_id),
+    FIELD_STR(struct api_key_view, name),
+    FIELD_STR(struct api_key_view, role),
+    FIELD_STRLIST(struct api_key_view, allowed_users),
+    FIELD_STR(struct api_key_view, default_user),
+    FIELD_STR(struct api_key_view, created_at),
+    FIELD_STR(struct api_key_view, expires_at),
+    FIELD_STR(struct api_key_view, revoked_at),
+    {0},
 };
+
+const struct view view_api_key = {.fields = api_key_fields, .size = sizeof(struct api_key_view)};
+
+static const struct field api_key_columns[] = {
+    FIELD_STR(struct api_key_view, key_id),
+    FIELD_STR(struct api_key_view, role),
+    FIELD_STR(struct api_key_view, created_at),
+    FIELD_STR(struct api_key_view, expires_at),
+    FIELD_STR(struct api_key_view, revoked_at),
+    FIELD_STR(struct api_key_view, name),
+    {0},
+};
+static const struct field api_keys_fields[] = {PAGE_FIELDS(api_key_fields, struct api_key_view),
+                                               {0}};
+const struct view view_api_keys = PAGE_VIEW(api_keys_fields, api_key_columns);
 
 static const struct field created_key_fields[] = {
     FIELD_OBJPTR(struct created_key_view, api_key, api_key_fields, struct api_key_view),
@@ -186,7 +261,7 @@ static const char *created_key_secret(const void *obj)
     return ((const struct created_key_view *)obj)->key;
 }
 
-const struct view view_api_key = {.fields = created_key_fields,
-                                  .size = sizeof(struct created_key_view),
-                                  .secret = created_key_secret,
-                                  .show_secret = true};
+const struct view view_created_key = {.fields = created_key_fields,
+                                      .size = sizeof(struct created_key_view),
+                                      .secret = created_key_secret,
+                                      .show_secret = true};

@@ -41,13 +41,19 @@ struct opened_view {
 };
 
 extern const struct view view_health;
+extern const struct view view_workspace;
 extern const struct view view_chat;
+extern const struct view view_chats;
 extern const struct view view_created; /* of POST /create */
 extern const struct view view_sandbox;
+extern const struct view view_sandboxes;
 extern const struct view view_opened;
 extern const struct view view_lease;
+extern const struct view view_leases;
 extern const struct view view_grant;
 extern const struct view view_revocation;
+extern const struct view view_created_key;
 extern const struct view view_api_key;
+extern const struct view view_api_keys;
 
 #endif

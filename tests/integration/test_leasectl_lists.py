@@ -1,0 +1,92 @@
+"""leasectl's lists, deletions and changes against the real daemon, and its --idempotency-key."""
+
+import json
+import unittest
+import uuid
+
+from gateway import Gateway
+
+
+class LeasectlLists(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.gateway = Gateway()
+        cls.addClassCleanup(cls.gateway.cleanup)
+        cls.user = str(uuid.uuid4())
+
+    def ctl(self, *args, code=0, key=None):
+        done = self.gateway.ctl(*args, key=key)
+        self.assertEqual(done.returncode, code, done.stderr + done.stdout)
+        return done
+
+    def rows(self, *args):
+        """The cells of the table's lines, the names first."""
+        return [line.split() for line in self.ctl(*args).stdout.splitlines()]
+
+    def test_chats_are_listed_page_by_page_and_removed(self):
+        user = str(uuid.uuid4())
+        made = [
+            self.gateway.new_chat(user, title=title)["chat_id"]
+            for title in ("one", "two", "ü" * 60 + "\x1b[31m")
+        ]
+        names, *rows = self.rows("chat", "ls", "--user", user)
+        self.assertEqual(names, ["chat_id", "user_id", "created_at", "title"])
+        self.assertEqual([row[0] for row in rows], made)
+        self.assertEqual([row[3] for row in rows[:2]], ["one", "two"])
+        self.assertNotIn("\x1b", rows[2][3])
+        done = self.ctl("chat", "ls", "--user", user, "--limit", "2")
+        self.assertEqual(len(done.stdout.splitlines()), 3)
+        cursor = done.stderr.split()[-1]
+        names, row = self.rows("chat", "ls", "--user", user, "--cursor", cursor)
+        self.assertEqual(row[0], made[2])
+        self.assertEqual(self.ctl("chat", "rm", made[0]).stdout, "")
+        self.ctl("chat", "rm", made[0], code=3)
+        self.ctl("chat", "ls", "--cursor", "x", code=1)
+        page = json.loads(self.ctl("--json", "chat", "ls", "--user", user).stdout)
+        self.assertEqual([c["chat_id"] for c in page["items"]], made[1:])
+
+    def test_sandboxes_leases_and_the_workspace(self):
+        user = str(uuid.uuid4())
+        chat = self.gateway.new_chat(user)["chat_id"]
+        sandbox, grant = self.gateway.open(chat, lease={})
+        session = sandbox["session_id"]
+        _, row = self.rows("sandbox", "ls", "--chat", chat, "--status", "running")
+        self.assertEqual(row[:3], [session, chat, "running"])
+        _, row = self.rows("lease", "ls", "--session", session)
+        self.assertEqual(row[:2], [grant["lease"]["lease_id"], session])
+        self.ctl("chat", "rm", chat, code=1)
+        self.assertIn(session, self.ctl("sandbox", "renew", session, "--idle-ttl", "60").stdout)
+        self.assertIn("chats         1", self.ctl("workspace", "get", user).stdout)
+        self.ctl("workspace", "get", str(uuid.uuid4()), code=3)
+        self.ctl("sandbox", "stop", session)
+        self.ctl("chat", "rm", chat)
+
+    def test_keys_are_listed_changed_and_revoked(self):
+        key = self.gateway.new_key()
+        key_id = key.split("_")[1]
+        self.assertIn(key_id, [row[0] for row in self.rows("key", "ls", "--limit", "200")])
+        out = self.ctl("key", "update", key_id, "--role", "viewer", "--allowed-user", self.user).stdout
+        self.assertRegex(out, rf"role +viewer\n(.*\n)*allowed_users +{self.user}")
+        self.ctl("chat", "create", "--user", self.user, key=key, code=4)
+        self.ctl("key", "revoke", key_id)
+        self.ctl("chat", "ls", key=key, code=4)
+        self.ctl("key", "revoke", str(uuid.uuid4()), code=3)
+
+    def test_a_request_with_an_idempotency_key_is_answered_again(self):
+        args = ("--json", "chat", "create", "--user", self.user, "--idempotency-key", "once-1")
+        first, second = (json.loads(self.ctl(*args).stdout) for _ in range(2))
+        self.assertEqual(first, second)
+        self.ctl(*args, "--title", "other", code=1)
+        for args in (
+            ("chat", "ls"),
+            ("chat", "rm", first["chat_id"]),
+            ("connect", first["chat_id"]),
+            ("lease", "revoke", first["chat_id"]),
+        ):
+            done = self.ctl(*args, "--idempotency-key", "k", code=2)
+            self.assertIn("takes no --idempotency-key", done.stderr)
+        self.ctl("chat", "create", "--idempotency-key", "a b", code=2)
+
+
+if __name__ == "__main__":
+    unittest.main()
