@@ -114,6 +114,18 @@ static int step_engine(struct start *st, struct err *e)
     return err_set(e, ERR_SANDBOX_START_FAILED, "the engine gave no container id");
 }
 
+/* The time is over: what was waited for, as far as the profile says it. */
+static int not_ready(const struct start *st, struct err *e)
+{
+    const char *transport = st->in->profile->transport;
+
+    if (strcmp(transport, "stdio") == 0)
+        return -1;
+    return err_set(e, ERR_SANDBOX_START_FAILED,
+                   "the agent does not accept connections on %s within the start timeout",
+                   transport);
+}
+
 /* Between two looks whether the sandbox still lives while we wait for its agent. */
 #define READY_SLICE_MS 250
 
@@ -126,8 +138,10 @@ static int step_ready(struct start *st, struct err *e)
     for (;;) {
         if (!st->h->wait_ready(st->h->wait_ctx, &st->s.session_id, READY_SLICE_MS, e))
             return 0;
-        if (e->code == ERR_BUSY || left_ms(st) <= 0)
+        if (e->code == ERR_BUSY)
             return -1;
+        if (left_ms(st) <= 0)
+            return not_ready(st, e);
         if (!g->v->status(g, st->dir.path, &st->handle, &status, &ignored) && !status.alive)
             return err_set(e, ERR_SANDBOX_START_FAILED, "the agent ended at once: %s%s%s",
                            status.reason, status.detail[0] ? ": " : "", status.detail);
@@ -173,8 +187,7 @@ int sandbox_host_start(struct sandbox_host *h, const struct sandbox_start *in, s
 {
     struct start st = {.h = h, .in = in, .s = *in->sandbox, .listener_fd = -1};
 
-    st.deadline_us =
-        clock_boot_us(&clock_system) + h->cfg->sandbox.start_timeout_seconds * 1000000;
+    st.deadline_us = clock_boot_us(&clock_system) + h->cfg->sandbox.start_timeout_seconds * 1000000;
 
     if (rundir_paths(h->cfg->run_dir, &st.s.session_id, &st.dir, e))
         return -1;
