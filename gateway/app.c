@@ -287,9 +287,8 @@ static int store_make(struct app *a, struct err *e)
 static struct lane *lane_make(struct app *a, enum meter_lane which, const char *name,
                               unsigned threads, struct err *e)
 {
-    struct lane *l =
-        lane_new(name, threads, queue_max("LEASEHOLD_TEST_QUEUE_MAX", LANE_QUEUE_MAX),
-                 server_inbox(a->s.server), e);
+    struct lane *l = lane_new(name, threads, queue_max("LEASEHOLD_TEST_QUEUE_MAX", LANE_QUEUE_MAX),
+                              server_inbox(a->s.server), e);
     struct lane_meters meters;
 
     if (!l)

@@ -32,9 +32,9 @@ struct sandbox_start {
     const struct config_profile *profile;
     const char *files_path; /* of the chat, checked (chatdir.h) */
     const char *history_md_path;
-    const char *secret; /* of the control connection, DOOR_SECRET_TEXT */
+    const char *secret;             /* of the control connection, DOOR_SECRET_TEXT */
     const char *cert_pem, *key_pem; /* of the door's TLS; NULL: plain */
-    const struct engine_env *env; /* of the agent, beside what every sandbox has */
+    const struct engine_env *env;   /* of the agent, beside what every sandbox has */
     size_t env_n;
 };
 
