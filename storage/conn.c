@@ -18,6 +18,12 @@ static const char writer_pragmas[] = "PRAGMA journal_mode = WAL;"
 
 static const char reader_pragmas[] = "PRAGMA query_only = ON;";
 
+/* EXTRA: the removal of the journal is the commit, and must not come undone. */
+static const char lone_pragmas[] = "PRAGMA synchronous = EXTRA;";
+
+static const char *const mode_pragmas[] = {
+    [CONN_WRITE] = writer_pragmas, [CONN_READ] = reader_pragmas, [CONN_LONE] = lone_pragmas};
+
 static int configure(struct conn *c, enum conn_mode mode, struct err *e)
 {
     sqlite3_extended_result_codes(c->db, 1);
@@ -29,13 +35,14 @@ static int configure(struct conn *c, enum conn_mode mode, struct err *e)
     if (conn_exec(c, common_pragmas, e) != 0) {
         return -1;
     }
-    return conn_exec(c, mode == CONN_WRITE ? writer_pragmas : reader_pragmas, e);
+    return conn_exec(c, mode_pragmas[mode], e);
 }
 
 int conn_open(const char *path, enum conn_mode mode, struct conn *ret, struct err *e)
 {
     struct conn c = {0};
-    int flags = mode == CONN_WRITE ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READONLY;
+    int flags = mode == CONN_READ ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE;
+    flags |= mode == CONN_LONE ? SQLITE_OPEN_NOFOLLOW : 0;
     int rc = sqlite3_open_v2(path, &c.db, flags | SQLITE_OPEN_NOMUTEX, NULL);
     int failed = rc != SQLITE_OK ? conn_fail(&c, rc, "database", e) : configure(&c, mode, e);
     if (failed != 0) {

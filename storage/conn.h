@@ -16,7 +16,9 @@
  * truncates). Nobody but the writer takes the write lock. */
 #define CONN_BUSY_TIMEOUT_MS 5000
 
-enum conn_mode { CONN_WRITE, CONN_READ };
+/* CONN_LONE: the only connection to a file with a rollback journal, durable when a commit returns;
+ * nothing but history.db is left beside it when it is closed. */
+enum conn_mode { CONN_WRITE, CONN_READ, CONN_LONE };
 
 struct prepared;
 

@@ -163,6 +163,12 @@ void bind_text(struct stmt *st, const char *s)
               sqlite3_bind_text(st->handle, ++st->bound, s != NULL ? s : "", -1, SQLITE_STATIC));
 }
 
+void bind_text_len(struct stmt *st, const char *s, size_t len)
+{
+    note_bind(st, sqlite3_bind_text64(st->handle, ++st->bound, len > 0 ? s : "", len, SQLITE_STATIC,
+                                      SQLITE_UTF8));
+}
+
 void bind_id(struct stmt *st, const struct id *id)
 {
     note_bind(

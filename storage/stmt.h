@@ -63,6 +63,7 @@ int stmt_end_with_int(struct stmt *st, enum err_code absent, int64_t *ret,
 
 void bind_int(struct stmt *st, int64_t v);
 void bind_text(struct stmt *st, const char *s); /* borrowed until the end; NULL is "" */
+void bind_text_len(struct stmt *st, const char *s, size_t len); /* borrowed as well */
 void bind_id(struct stmt *st, const struct id *id);
 void bind_id_or_null(struct stmt *st, const struct id *id);     /* zero id = NULL */
 void bind_hash(struct stmt *st, const uint8_t hash[static 32]); /* as hexadecimal text */
