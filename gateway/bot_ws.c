@@ -107,10 +107,12 @@ static void send_error(const struct call *c, const struct err *e)
     answer_begin(&out, c, false);
     problem_write(e, c->request_id, c->op && c->op->plain_detail, &out);
     buf_add_char(&out, '}');
-    if (buf_ok(&out))
+    if (buf_ok(&out)) {
         send_taken(c, &out);
-    else
-        server_ws_close(c->s->server, c->conn, CLOSE_NO_MEMORY, "no memory");
+        return;
+    }
+    buf_done(&out);
+    server_ws_close(c->s->server, c->conn, CLOSE_NO_MEMORY, "no memory");
 }
 
 /* `fields` NULL: there is nothing to say but that it is done. */
