@@ -18,6 +18,7 @@
 #include "meters.h"
 #include "rest.h"
 #include "sessions.h"
+#include "spools.h"
 
 extern char **environ;
 
@@ -188,6 +189,7 @@ static void cleanup_due(void *ctx)
     struct services *s = ctx;
 
     sessions_cleanup(s->sessions);
+    spools_cleanup(s->spools);
     idempotency_cleanup(s);
     server_timer_arm(s->cleanup_timer, s->cfg->sandbox.cleanup_interval_seconds * 1000);
 }
@@ -352,9 +354,10 @@ static int brokers_make(struct app *a, struct err *e)
     s->auth = auth_new();
     s->broker = broker_new(&hooks, s->clock, &s->policy, &a->cfg.lease, s->keys);
     s->sessions = sessions_new(s);
+    s->spools = spools_new(s);
     s->bots = bot_ws_new(s);
     s->host.wait_ctx = s->sessions;
-    if (!s->auth || !s->broker || !s->sessions || !s->bots)
+    if (!s->auth || !s->broker || !s->sessions || !s->spools || !s->bots)
         return err_set(e, ERR_INTERNAL, "no memory");
     return auth_load(s->auth, s->store, e);
 }
@@ -392,12 +395,14 @@ static void app_done(struct app *a)
     lane_free(s->runtime);
     s->runtime = NULL; /* what the inbox still tells of sessions submits no more looks */
     lane_free(s->file);
+    s->file = NULL; /* the same of spools */
     lane_free(s->read);
     store_close(s->store);
     if (s->server)
         while (inbox_drain(server_inbox(s->server), 1000))
             ;
     sessions_free(s->sessions);
+    spools_free(s->spools);
     bot_ws_free(s->bots);
     s->bots = NULL;
     broker_free(s->broker);
@@ -426,6 +431,7 @@ static int app_serve(struct app *a, struct err *e)
     struct server_signals signals = {.ctx = a, .on_term = on_term, .on_hup = on_hup};
 
     server_timer_arm(a->s.broker_timer, 0);
+    spools_cleanup(a->s.spools); /* what an earlier life has left */
     lag_arm(a);
     server_timer_arm(a->s.cleanup_timer, a->cfg.sandbox.cleanup_interval_seconds * 1000);
     if (ready_write(a, e))

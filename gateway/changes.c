@@ -7,6 +7,7 @@
 #include "leasehold/door_proto.h"
 #include "meters.h"
 #include "sessions.h"
+#include "spools.h"
 
 /* --- from the writer to the loop ------------------------------------------------------------- */
 
@@ -130,6 +131,8 @@ static const char *action_of(const struct broker_event *ev)
         return "door.live";
     case BROKER_DOOR_LOST:
         return "door.lost";
+    case BROKER_UNRECORDED:
+        return "history.lost";
     }
     return "door.event";
 }
@@ -144,6 +147,8 @@ static void detail_of(const struct door_audit *a, char *ret, size_t size)
     else if (ev->kind == BROKER_ACK)
         snprintf(ret, size, "cut=%lld latency_us=%lld door_us=%lld", (long long)ev->cut,
                  (long long)ev->latency_us, (long long)ev->door_latency_us);
+    else if (ev->kind == BROKER_UNRECORDED)
+        snprintf(ret, size, "messages=%lld", (long long)ev->unrecorded);
     else
         snprintf(ret, size, "%s", a->verdict);
 }
@@ -244,6 +249,7 @@ static void on_activity(void *ctx, const struct id *session_id, int64_t last_ms)
     struct services *s = ctx;
 
     sessions_activity(s->sessions, session_id, last_ms);
+    spools_activity(s->spools, session_id);
 }
 
 static void on_ending(void *ctx, int code, size_t n)

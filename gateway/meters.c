@@ -368,6 +368,7 @@ void meters_event(const struct meters *m, const struct broker_event *ev)
         metric_add(m->metric[METER_LEASE_ADMISSIONS], 0, 0, 1);
         break;
     case BROKER_CUT:
+    case BROKER_UNRECORDED:
         break;
     case BROKER_DENY:
         metric_add(m->metric[METER_LEASE_DENIALS],

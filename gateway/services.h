@@ -21,6 +21,7 @@
 
 struct bot_ws;
 struct sessions;
+struct spools;
 
 struct services {
     const struct config *cfg;           /* any thread */
@@ -40,6 +41,7 @@ struct services {
     struct bot_ws *bots;                /* loop */
     struct sandbox_host host;           /* RUNTIME lane */
     struct sessions *sessions;          /* see sessions.h */
+    struct spools *spools;              /* see spools.h */
     struct idempotent *idempotent;      /* loop: requests with an Idempotency-Key that run */
     struct server_timer *broker_timer, *cleanup_timer;
     bool draining;        /* loop: SIGTERM came */

@@ -4,11 +4,13 @@
 #include <openssl/sha.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "leasehold/chatdir.h"
 #include "leasehold/door_proto.h"
 #include "meters.h"
 #include "sessions_state.h"
+#include "spools.h"
 
 struct opening {
     struct services *s;
@@ -189,6 +191,28 @@ static void tell_starting(struct opening *op)
         hooks->starting(hooks->ctx, op->ret);
 }
 
+/* Only what is text is recorded. */
+static bool is_recorded(const struct config_profile *p)
+{
+    return p->record_history &&
+           (!strcmp(p->transport, "stdio") || !strncmp(p->transport, "ws:", 3));
+}
+
+static int start_recorded(struct opening *op, struct sandbox_start *start, struct err *e)
+{
+    const struct id *session_id = &op->sandbox.session_id;
+    int rc;
+
+    start->spool_fd =
+        is_recorded(op->profile) ? spools_open(op->s, session_id, &start->spool_max) : -1;
+    rc = session_host_start(op->s, start, &op->sandbox, e);
+    if (start->spool_fd >= 0)
+        close(start->spool_fd);
+    if (rc)
+        spools_finish(op->s, session_id, &op->chat.chat_id);
+    return rc;
+}
+
 static int start_and_record(struct opening *op, struct err *e)
 {
     char files[4096], history[4096];
@@ -209,12 +233,14 @@ static int start_and_record(struct opening *op, struct err *e)
         chatdir_history_md_path(cfg->chats_root, &op->chat.user_id, &op->chat.chat_id, history,
                                 sizeof history, e))
         return -1;
-    if (session_host_start(op->s, &start, &op->sandbox, e))
+    if (start_recorded(op, &start, e))
         return -1;
     if (!store_write(op->s->store, record_row, op, e))
         return 0;
     if (session_host_stop(op->s, &op->sandbox, 0, &why))
         session_clean_failed(op->s, &op->sandbox.session_id, &why);
+    else
+        spools_finish(op->s, &op->sandbox.session_id, &op->chat.chat_id);
     return -1;
 }
 

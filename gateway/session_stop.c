@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "sessions_state.h"
+#include "spools.h"
 
 /* How long the door may take to confirm the cut before the processes are ended anyway. */
 #define CUT_WAIT_MS 1000
@@ -190,8 +191,10 @@ static int stop(struct services *s, struct stopping *st, struct err *e)
         return 0;
     if (st->leases_n)
         wait_for_cut(s, &o->session_id);
-    if (session_host_stop(s, &st->sandbox, o->grace_ms, e) ||
-        store_write(s->store, ended_row, st, e))
+    if (session_host_stop(s, &st->sandbox, o->grace_ms, e))
+        return -1;
+    spools_finish(s, &o->session_id, &st->sandbox.chat_id);
+    if (store_write(s->store, ended_row, st, e))
         return -1;
     if (!o->replacing)
         session_cleaned(s, &o->session_id, st->sandbox.reason, st->leases_n);

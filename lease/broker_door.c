@@ -321,12 +321,24 @@ static void on_connection(struct broker *b, struct session *s, const struct door
                                           .over_rate = !allowed});
 }
 
+/* Each time it has doubled: so a door cannot fill the audit trail. */
+static void unrecorded_take(struct broker *b, struct session *s, int64_t unrecorded)
+{
+    if (unrecorded / 2 < s->unrecorded || unrecorded <= s->unrecorded)
+        return;
+    s->unrecorded = unrecorded;
+    b->hooks.event(b->hooks.ctx, &(struct broker_event){.kind = BROKER_UNRECORDED,
+                                                        .session_id = s->session_id,
+                                                        .unrecorded = unrecorded});
+}
+
 static void on_activity(struct broker *b, struct session *s, const struct door_msg *m)
 {
     int64_t last = m->last_in > m->last_out ? m->last_in : m->last_out;
     int64_t now = clock_wall_ms(b->clock);
 
     counts_set(b, s, &m->conns);
+    unrecorded_take(b, s, m->unrecorded);
     if (last)
         b->hooks.activity(b->hooks.ctx, &s->session_id, last < now ? last : now);
 }

@@ -81,6 +81,7 @@ struct session {
     struct lease_node *leases;
     struct pending_cut *cuts;
     struct rate denials, traffic;
+    int64_t unrecorded;                /* messages, as last told on */
     int64_t last_cut, last_latency_us; /* of the newest acknowledged revocation, for late waiters */
     UT_hash_handle hh;
 };

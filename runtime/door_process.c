@@ -35,6 +35,7 @@ static int spec_fill(const struct sandbox_host *h, const struct sandbox_start *s
         .key_pem = (char *)start->key_pem,
         .transport = start->profile->transport,
         .origins = cfg->door.origins,
+        .record = start->spool_max,
     };
 
     json_encode(door_spec_fields, &spec, out);
@@ -83,13 +84,14 @@ int door_process_start(const struct sandbox_host *h, const struct sandbox_start 
         return -1;
     snprintf(program, sizeof program, "%s/leasedoor", h->bin_dir);
     log_fd = log_open(run_path);
-    rc = process_spawn(&(struct process_spawn){.path = program,
-                                               .argv = argv,
-                                               .cwd = h->cfg->run_dir,
-                                               .fds = (int[]){spec_fd, listener_fd},
-                                               .fds_n = 2,
-                                               .stderr_fd = log_fd},
-                       ret_pid, ret_start, e);
+    rc =
+        process_spawn(&(struct process_spawn){.path = program,
+                                              .argv = argv,
+                                              .cwd = h->cfg->run_dir,
+                                              .fds = (int[]){spec_fd, listener_fd, start->spool_fd},
+                                              .fds_n = start->spool_max ? 3 : 2,
+                                              .stderr_fd = log_fd},
+                      ret_pid, ret_start, e);
     close(spec_fd);
     if (log_fd >= 0)
         close(log_fd);

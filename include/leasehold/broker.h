@@ -26,7 +26,8 @@ struct broker_event {
         BROKER_DENY,
         BROKER_ACK,
         BROKER_DOOR_LIVE,
-        BROKER_DOOR_LOST
+        BROKER_DOOR_LOST,
+        BROKER_UNRECORDED /* messages that the history has lost */
     } kind;
     struct id session_id, lease_id;
     int64_t code;            /* CUT: close code */
@@ -35,6 +36,7 @@ struct broker_event {
     int64_t cut;             /* ACK: connections cut */
     int64_t bytes_in, bytes_out;
     const char *verdict; /* DENY */
+    int64_t unrecorded;  /* UNRECORDED: of the session so far */
     bool again;          /* DOOR_LIVE: it was connected before */
     bool over_rate; /* ADMIT, CUT, DENY: so many of this session that it is for counting only */
 };

@@ -34,6 +34,8 @@ struct sandbox_start {
     const char *history_md_path;
     const char *secret;             /* of the control connection, DOOR_SECRET_TEXT */
     const char *cert_pem, *key_pem; /* of the door's TLS; NULL: plain */
+    int spool_fd;                   /* of the history (spool.h), borrowed */
+    int64_t spool_max;              /* bytes of it that may wait; 0: nothing is recorded */
     const struct engine_env *env;   /* of the agent, beside what every sandbox has */
     size_t env_n;
 };
