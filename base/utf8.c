@@ -54,11 +54,29 @@ size_t utf8_next(const char *s, size_t len, uint32_t *ret_point)
     return n;
 }
 
+/* How many bytes at the start are ASCII, counted by whole words. */
+static size_t ascii_len(const char *s, size_t len)
+{
+    uint64_t word;
+    size_t n = 0;
+    for (; n + sizeof(word) <= len; n += sizeof(word)) {
+        memcpy(&word, s + n, sizeof(word));
+        if ((word & UINT64_C(0x8080808080808080)) != 0) {
+            break;
+        }
+    }
+    return n;
+}
+
 bool utf8_valid(const char *s, size_t len)
 {
     while (len > 0) {
         uint32_t point;
-        size_t n = utf8_next(s, len, &point);
+        /* Most text is ASCII; doors look at every byte of it. */
+        size_t n = ascii_len(s, len);
+        if (n == 0) {
+            n = utf8_next(s, len, &point);
+        }
         if (n == 0) {
             return false;
         }
