@@ -15,10 +15,12 @@
 
 #define CLIENT_AUTH_MAX 4096 /* a message of a client that is not admitted yet */
 #define CLIENT_PROTOCOL "leasehold.door.v1"
-#define CLIENT_VANISHED 1006  /* the code of an end without a Close */
-#define CLIENT_NAME_MAX 64    /* of a subprotocol libwebsockets can take */
-#define CLIENT_RX_MAX   16384 /* of a frame that comes in one piece */
-#define CLOSE_BAD_TEXT  1007
+#define CLIENT_VANISHED 1006 /* the code of an end without a Close */
+#define CLIENT_NAME_MAX 64   /* of a subprotocol libwebsockets can take */
+/* Of a frame that comes in one piece: what the loop reads at once (SERV_BUF), or each read would leave
+ * a piece of a few bytes. */
+#define CLIENT_RX_MAX  65536
+#define CLOSE_BAD_TEXT 1007
 
 struct out_item {
     struct msg *msg;
