@@ -60,45 +60,57 @@ static enum step raw_next(struct bridge *b)
 
 /* --- frames ---------------------------------------------------------------------------------- */
 
-static bool head_is_good(const struct bridge *b, const unsigned char *head, size_t len)
+/* Asked before what follows is waited for. */
+static bool head_is_good(uint8_t type, size_t len)
 {
-    uint8_t type = head[0], flags = head[LINK_HEADER];
-
     if (type == LINK_CLOSE)
         return len >= 2 && len <= CLOSE_PAYLOAD_MAX;
-    if ((type != LINK_TEXT && type != LINK_BINARY) || len < 1 || len > LINK_PIECE_MAX + 1 ||
-        (flags & ~(LINK_FLAG_FIN | LINK_FLAG_FIRST)))
+    return (type == LINK_TEXT || type == LINK_BINARY) && len >= 1 && len <= LINK_PIECE_MAX + 1;
+}
+
+/* A message begins between messages and goes on in its own kind. */
+static bool flags_are_good(const struct bridge *b, uint8_t type, uint8_t flags)
+{
+    if (flags & ~(LINK_FLAG_FIN | LINK_FLAG_FIRST))
         return false;
-    if (flags & LINK_FLAG_FIRST)
-        return b->message_type == 0;
-    return b->message_type == type;
+    return b->message_type == (flags & LINK_FLAG_FIRST ? 0 : type);
+}
+
+static enum step fail(int *ret_code)
+{
+    *ret_code = CLOSE_AGENT_FAILED;
+    return STEP_END;
+}
+
+static void frame_begin(struct bridge *b, const unsigned char *head)
+{
+    b->frame_type = head[0];
+    b->frame_left = link_header_len(head);
+    b->up_at += LINK_HEADER;
+    if (b->frame_type == LINK_CLOSE)
+        return;
+    b->frame_flags = head[LINK_HEADER];
+    b->frame_left--;
+    b->up_at++;
+    if (!(b->frame_flags & LINK_FLAG_FIRST))
+        return;
+    b->message_type = b->frame_type;
+    b->message_bytes = 0;
+    b->utf8 = (struct utf8_stream){0};
 }
 
 static enum step head_take(struct bridge *b, int *ret_code)
 {
     const unsigned char *head = up_front(b);
-    size_t len;
+    size_t have = b->up_end - b->up_at;
 
-    if (b->up_end - b->up_at < LINK_HEADER + 1)
+    if (have >= LINK_HEADER && !head_is_good(head[0], link_header_len(head)))
+        return fail(ret_code);
+    if (have < LINK_HEADER + 1)
         return STEP_MORE;
-    len = link_header_len(head);
-    if (!head_is_good(b, head, len)) {
-        *ret_code = CLOSE_AGENT_FAILED;
-        return STEP_END;
-    }
-    b->frame_type = head[0];
-    b->frame_left = len;
-    b->up_at += LINK_HEADER;
-    if (head[0] == LINK_CLOSE)
-        return STEP_PIECE;
-    b->frame_flags = head[LINK_HEADER];
-    b->frame_left--;
-    b->up_at++;
-    if (b->frame_flags & LINK_FLAG_FIRST) {
-        b->message_type = b->frame_type;
-        b->message_bytes = 0;
-        b->utf8 = (struct utf8_stream){0};
-    }
+    if (head[0] != LINK_CLOSE && !flags_are_good(b, head[0], head[LINK_HEADER]))
+        return fail(ret_code);
+    frame_begin(b, head);
     return STEP_PIECE;
 }
 
@@ -136,10 +148,8 @@ static enum step data_take(struct bridge *b, int *ret_code)
     fin = (b->frame_flags & LINK_FLAG_FIN) && len == b->frame_left;
     b->message_bytes += len;
     if (b->message_bytes > LINK_MESSAGE_MAX ||
-        (text && !utf8_stream_take(&b->utf8, (const char *)up_front(b), len, fin))) {
-        *ret_code = CLOSE_AGENT_FAILED;
-        return STEP_END;
-    }
+        (text && !utf8_stream_take(&b->utf8, (const char *)up_front(b), len, fin)))
+        return fail(ret_code);
     return piece_set(b, len, text, b->frame_flags & LINK_FLAG_FIRST, fin);
 }
 

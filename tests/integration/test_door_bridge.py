@@ -1,0 +1,299 @@
+"""A real leasedoor whose agent's side is played by the test: bridges, and what a hostile sandbox may do."""
+
+import os
+import socket
+import struct
+import threading
+import time
+import unittest
+
+import door_fixture
+from door_fixture import DoorTest, FakeAgent, wait_until
+from ws import OP_BINARY, OP_CONT, OP_TEXT, WsClosed
+
+EXIT, DIAL, DIAL_FAILED, CONN, TEXT, BINARY, CLOSE = 3, 4, 5, 6, 7, 8, 9
+FIN, FIRST = 1, 2
+
+
+def setUpModule():
+    door_fixture.require()
+
+
+def frame(kind, payload=b"", length=None):
+    return struct.pack(">BI", kind, len(payload) if length is None else length) + payload
+
+
+class BridgeTest(DoorTest):
+    def start(self, transport="ws:7000/x", **options):
+        self.bridged = self.door(transport=transport, **options)
+        self.link = self.bridged.agent(hello=b"\x01" + transport.split(":")[0].encode())
+        return self.bridged
+
+    def dialled(self, timeout=5):
+        kind, payload = self.link.recv(timeout)
+        self.assertEqual((kind, len(payload)), (DIAL, 4))
+        return payload
+
+    def join(self, number):
+        conn = FakeAgent(self.bridged.agent_path, hello=None)
+        self.addCleanup(conn.close)
+        conn.frame(CONN, number)
+        return conn
+
+    def connect(self, **claims):
+        """(client, the agent's connection) of a new client."""
+        token = self.bridged.grant(**claims)
+        client = self.bridged.open(token)
+        conn = self.join(self.dialled())
+        self.assertIn(b'"ready"', client.recv(5)[1])
+        return client, conn
+
+
+class Bridges(BridgeTest):
+    def test_ready_is_said_once_the_connection_stands(self):
+        self.start()
+        client = self.bridged.open(self.bridged.grant())
+        number = self.dialled()
+        with self.assertRaises(TimeoutError):
+            client.recv(0.3)
+        conn = self.join(number)
+        self.assertIn(b'"ready"', client.recv(5)[1])
+        conn.frame(TEXT, bytes([FIRST | FIN]) + b"hello")
+        self.assertEqual(client.recv(5), (OP_TEXT, b"hello"))
+
+    def test_a_dial_that_fails_is_4503(self):
+        self.start()
+        client = self.bridged.open(self.bridged.grant())
+        self.link.frame(DIAL_FAILED, self.dialled())
+        self.assertEqual(client.wait_closed(5), 4503)
+
+    def test_a_dial_that_is_not_answered_is_4503(self):
+        self.start()
+        client = self.bridged.open(self.bridged.grant())
+        number = self.dialled()
+        self.assertEqual(client.wait_closed(15), 4503)
+        late = self.join(number)
+        late.wait_ended(5)
+        self.assert_bridges()
+
+    def assert_bridges(self):
+        client, conn = self.connect()
+        conn.frame(BINARY, bytes([FIRST | FIN]) + b"still")
+        self.assertEqual(client.recv(5), (OP_BINARY, b"still"))
+        client.close()
+
+    def test_pieces_keep_their_first_and_last_both_ways(self):
+        self.start()
+        client, conn = self.connect()
+        client.send_frame(OP_TEXT, b"one ", fin=False)
+        client.send_frame(OP_CONT, b"two", fin=True)
+        client.send_binary(b"")
+        self.assertEqual(conn.recv(), (TEXT, bytes([FIRST]) + b"one "))
+        self.assertEqual(conn.recv(), (TEXT, bytes([FIN]) + b"two"))
+        self.assertEqual(conn.recv(), (BINARY, bytes([FIRST | FIN])))
+        conn.frame(TEXT, bytes([FIRST]) + b"thr")
+        self.assertEqual(client.recv_frame(5), (False, OP_TEXT, b"thr"))
+        conn.frame(TEXT, bytes([0]) + b"ee")
+        self.assertEqual(client.recv_frame(5), (False, OP_CONT, b"ee"))
+        conn.frame(TEXT, bytes([FIN]))
+        self.assertEqual(client.recv_frame(5), (True, OP_CONT, b""))
+
+    def test_the_close_of_a_client_follows_what_it_said(self):
+        self.start()
+        client, conn = self.connect()
+        client.send_text("bye")
+        client.send_close(4321, "tired")
+        self.assertEqual(client.wait_closed(5), 4321)
+        self.assertEqual(conn.recv(), (TEXT, bytes([FIRST | FIN]) + b"bye"))
+        self.assertEqual(conn.recv(), (CLOSE, struct.pack(">H", 4321) + b"tired"))
+        conn.wait_ended(5)
+
+    def test_bytes_are_counted_and_told_to_the_gateway(self):
+        self.start("tcp:7000")
+        client, conn = self.connect(mc=1)
+        client.send_binary(b"x" * 1000)
+        self.assertEqual(conn.sock.recv(1000), b"x" * 1000)
+        conn.raw(b"y" * 300)
+        self.assertEqual(client.recv(5), (OP_BINARY, b"y" * 300))
+        conn.close()
+        self.assertEqual(client.wait_closed(5), 1000)
+        said = self.bridged.gateway.wait("CLOSE")
+        self.assertEqual((said["bytes_in"], said["bytes_out"], said["code"]), (1000, 300, 1000))
+        self.assertEqual(self.bridged.gateway.wait("ACTIVITY", bytes_in=1000)["bytes_out"], 300)
+
+    def test_what_the_agent_said_last_comes_before_4411(self):
+        for transport in ("tcp:7000", "ws:7000/x"):
+            with self.subTest(transport):
+                self.start(transport)
+                client, conn = self.connect()
+                last = os.urandom(60000)
+                if transport == "tcp:7000":
+                    conn.raw(last)
+                else:
+                    conn.frame(BINARY, bytes([FIRST | FIN]) + last)
+                self.link.exit(0)
+                self.link.close()
+                conn.close()
+                got = b""
+                with self.assertRaises(WsClosed) as closed:
+                    while True:
+                        got += client.recv(5)[1]
+                self.assertEqual((got, closed.exception.code), (last, 4411))
+
+    def test_a_connection_that_outlives_the_agent_ends_with_it(self):
+        self.start("tcp:7000")
+        client, conn = self.connect()
+        self.link.exit(0)
+        self.link.close()
+        self.assertEqual(client.wait_closed(5), 4411)
+        conn.wait_ended(5)
+
+    def test_after_a_revocation_nothing_passes(self):
+        self.start("tcp:7000")
+        claims = self.bridged.claims()
+        self.bridged.allow(claims)
+        client = self.bridged.open(self.bridged.key.sign({**claims, "rq": self.bridged.gateway.seq}))
+        conn = self.join(self.dialled())
+        client.recv(5)
+        self.bridged.gateway.op("REVOKE", jti=claims["jti"], code=4403)
+        try:
+            client.send_binary(b"late")
+            conn.raw(b"late")
+        except OSError:
+            pass
+        with self.assertRaises(WsClosed) as closed:
+            client.recv(5)
+        self.assertEqual(closed.exception.code, 4403)
+        try:
+            self.assertEqual(conn.sock.recv(100), b"")
+        except ConnectionResetError:
+            pass
+
+
+class Hostile(BridgeTest):
+    """Whoever is in the sandbox can reach agent.sock and say anything there."""
+
+    def assert_bridges(self):
+        self.assertTrue(self.bridged.alive(), self.bridged.log())
+        client, conn = self.connect()
+        conn.frame(BINARY, bytes([FIRST | FIN]) + b"still")
+        self.assertEqual(client.recv(5), (OP_BINARY, b"still"))
+        client.close()
+
+    def test_connections_with_a_wrong_number_or_none_are_closed(self):
+        self.start()
+        client, conn = self.connect()
+        for said in (frame(CONN, b"\xff\xff\xff\xff"), frame(CONN, b"\0\0\0\1"),
+                     frame(CONN, b"\0\0\0\2"), frame(CONN, b"", length=2**31) + b"xxxx",
+                     frame(TEXT, b"\3hi!"), frame(1, b"\1ws!"), b"GET / HTTP/1.1\r\n\r\n"):
+            with self.subTest(said[:12]):
+                stranger = FakeAgent(self.bridged.agent_path, hello=None)
+                self.addCleanup(stranger.close)
+                stranger.raw(said)
+                stranger.wait_ended(5)
+        conn.frame(TEXT, bytes([FIRST | FIN]) + b"mine")
+        self.assertEqual(client.recv(5), (OP_TEXT, b"mine"))
+        client.close()
+        self.assert_bridges()
+
+    def test_silent_connections_are_few_and_end(self):
+        self.start()
+        before = self.bridged.descriptors()
+        silent = []
+        for _ in range(200):
+            s = socket.socket(socket.AF_UNIX)
+            s.connect(self.bridged.agent_path)
+            s.settimeout(5)
+            silent.append(s)
+            self.addCleanup(s.close)
+        self.assertLess(self.bridged.descriptors() - before, 12)
+        for s in silent:
+            self.assertEqual(s.recv(1), b"")
+        wait_until(lambda: self.bridged.descriptors() <= before, 5)
+        self.assert_bridges()
+
+    def test_pieces_that_are_not_messages_end_their_client_alone_with_1011(self):
+        self.start()
+        other, other_conn = self.connect()
+        whole = bytes([FIRST | FIN])
+        for said in (frame(TEXT, b""), frame(TEXT, b"\x04x"), frame(TEXT, b"\0x"),
+                     frame(TEXT, b"\2x") + frame(TEXT, b"\2y"),
+                     frame(TEXT, b"\2x") + frame(BINARY, b"\1y"),
+                     frame(TEXT, whole + b"\xff"), frame(TEXT, b"\2\xe2\x82") + frame(TEXT, b"\1"),
+                     frame(BINARY, b"", length=65538), frame(BINARY, b"", length=2**32 - 1),
+                     frame(CLOSE, b"\3"), frame(CLOSE, b"x" * 126), frame(2, b"a line"),
+                     frame(CONN, b"\0\0\0\1"), frame(0), frame(255, b"x" * 100),
+                     frame(CLOSE, struct.pack(">H", 4403)), frame(CLOSE, struct.pack(">H", 1006)),
+                     frame(CLOSE, struct.pack(">H", 70))):
+            with self.subTest(said[:12]):
+                client, conn = self.connect()
+                conn.raw(said)
+                self.assertEqual(client.wait_closed(5), 1011)
+                conn.wait_ended(5)
+        other_conn.frame(TEXT, whole + b"mine")
+        self.assertEqual(other.recv(5), (OP_TEXT, b"mine"))
+
+    def test_a_message_without_end_is_cut_at_16_mib(self):
+        self.start()
+        client, conn = self.connect()
+        threading.Thread(target=self.pour, args=(conn,), daemon=True).start()
+        got = 0
+        with self.assertRaises(WsClosed) as closed:
+            while True:
+                got += len(client.recv_frame(10)[2])
+                if client.close_code is None and got > 17 << 20:
+                    self.fail("it goes on")
+        self.assertEqual(closed.exception.code, 1006)
+
+    def pour(self, conn):
+        try:
+            conn.frame(BINARY, bytes([FIRST]) + b"x" * 65536)
+            while True:
+                conn.frame(BINARY, b"\0" + b"x" * 65536)
+        except OSError:
+            pass
+
+    def test_a_link_that_says_what_it_may_not_ends_the_sandbox(self):
+        for said in (frame(2, b"a line"), frame(TEXT, b"\3hi"), frame(DIAL, b"\0\0\0\1"),
+                     frame(DIAL_FAILED, b"\0\0\1"), frame(CONN, b"\0\0\0\1")):
+            with self.subTest(said[:12]):
+                self.start()
+                client, _ = self.connect()
+                self.link.raw(said)
+                self.assertEqual(client.wait_closed(5), 4411)
+
+    def test_answers_to_dials_that_never_were_are_nothing(self):
+        self.start()
+        client, conn = self.connect()
+        for number in range(2000):
+            self.link.frame(DIAL_FAILED, struct.pack(">I", number))
+        conn.frame(TEXT, bytes([FIRST | FIN]) + b"mine")
+        self.assertEqual(client.recv(5), (OP_TEXT, b"mine"))
+        client.close()
+        self.assert_bridges()
+
+    def test_a_flood_of_empty_pieces_costs_its_own_client_only(self):
+        self.start()
+        client, conn = self.connect()
+        other, other_conn = self.connect()
+        conn.frame(BINARY, bytes([FIRST]))
+        empty = frame(BINARY, b"\0") * 10000
+        for _ in range(20):
+            conn.raw(empty)
+        other_conn.frame(TEXT, bytes([FIRST | FIN]) + b"mine")
+        self.assertEqual(other.recv(5), (OP_TEXT, b"mine"))
+        conn.frame(BINARY, bytes([FIN]) + b"end")
+        self.assertEqual(client.recv(5), (OP_BINARY, b"end"))
+
+    def test_a_client_that_talks_before_ready_is_read_after_it(self):
+        self.start("tcp:7000")
+        client = self.bridged.open(self.bridged.grant())
+        number = self.dialled()
+        client.send_binary(b"early")
+        time.sleep(0.2)
+        conn = self.join(number)
+        self.assertEqual(conn.sock.recv(100), b"early")
+
+
+if __name__ == "__main__":
+    unittest.main()
