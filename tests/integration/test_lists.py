@@ -399,7 +399,8 @@ class Opening(unittest.TestCase):
         self.assertEqual(gateway.expect(200, "GET", path)["reason"], "start_failed")
 
     def test_the_environment_reaches_the_agent_and_nothing_else(self):
-        agent = "while read -r name; do eval \"echo \\\"$name=\\$$name\\\"\"; done"
+        # Tells of a value without saying it: what the agent says is recorded.
+        agent = 'while read -r name; do eval "v=\\$$name"; echo "$name ${#v} ${v%%-*}"; done'
         gateway = Gateway.for_test(
             self, {"profiles": [{"name": "default", "command": ["/bin/sh", "-c", agent]}]}
         )
@@ -408,7 +409,7 @@ class Opening(unittest.TestCase):
         sandbox, grant = gateway.open(chat, lease={}, env={"MY_TOKEN": secret, "_x1": ""})
         client = gateway.connect(grant)
         client.send_text("MY_TOKEN")
-        self.assertEqual(client.recv(20)[1].decode(), f"MY_TOKEN={secret}")
+        self.assertEqual(client.recv(20)[1].decode(), f"MY_TOKEN {len(secret)} canary")
         client.close()
         for process in gateway.sandboxes_left():
             try:
