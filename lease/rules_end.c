@@ -88,8 +88,13 @@ int lease_end_session(struct store_tx *tx, const struct sandbox *session,
 static int get_if_there(struct store_tx *tx, const struct id *id, struct lease *ret,
                         bool *ret_there, struct err *e)
 {
-    *ret_there = !store_lease_get(tx, id, ret, e);
-    return *ret_there || e->code == ERR_NOT_FOUND ? 0 : -1;
+    struct err why;
+
+    *ret_there = !store_lease_get(tx, id, ret, &why);
+    if (*ret_there || why.code == ERR_NOT_FOUND)
+        return 0;
+    *e = why;
+    return -1;
 }
 
 static int expire_one(struct store_tx *tx, const struct id *id, struct err *e)
