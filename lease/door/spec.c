@@ -39,7 +39,8 @@ int door_spec_read(int fd, struct arena *arena, struct door_spec *ret, struct er
         err_set(e, ERR_MALFORMED_REQUEST, "the spec cannot be read or is too long");
     else
         r = json_decode(text, (size_t)len, door_spec_fields, &spec, arena, e);
-    explicit_bzero(text, sizeof(text));
+    /* No more than was written: pages of the stack once touched are ours for ever. */
+    explicit_bzero(text, len < 0 ? sizeof(text) : (size_t)len);
     if (r)
         return -1;
     if (!spec.cert_pem != !spec.key_pem)
