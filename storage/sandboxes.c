@@ -5,7 +5,7 @@
 #define MUTABLE_COLUMNS                                                                            \
     "container_id, engine, node, profile, generation, status, reason, started_at,"                 \
     " last_activity_at, expires_at, max_expires_at, idle_ttl_s, uid, netns, userns, seccomp,"      \
-    " door_secret_hash, door_pid, door_start, keep_pid, keep_start, door_port,"                 \
+    " door_secret_hash, door_pid, door_start, keep_pid, keep_start, door_port,"                    \
     " door_cert_sha256"
 #define FIXED_MARKS   "?, ?, ?, ?, ?"
 #define MUTABLE_MARKS "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?"

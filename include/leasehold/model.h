@@ -85,7 +85,7 @@ struct sandbox {
     int64_t door_pid, door_start, keep_pid, keep_start; /* process identity: process.h */
     int64_t door_port;
     char door_cert_sha256[65]; /* of its certificate, hex; "": the door speaks plain */
-    int64_t log_seq; /* of the session's log: last seq written */
+    int64_t log_seq;           /* of the session's log: last seq written */
 };
 
 enum lease_state {
