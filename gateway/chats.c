@@ -99,6 +99,7 @@ static int recover_one(void *ctx, const struct id *user_id, const struct id *cha
     struct services *s = ctx;
     struct look l = {.chat_id = *chat_id, .arena = arena_new(65536)};
     char path[4096];
+    struct err why;
     int rc;
 
     if (!l.arena)
@@ -111,10 +112,13 @@ static int recover_one(void *ctx, const struct id *user_id, const struct id *cha
         destroy_later(s, user_id, chat_id);
         return 0;
     }
-    if (quarantine_path(s, path, sizeof path, e) ||
-        chatdir_restore(s->cfg->sandbox.chats_root, path, user_id, chat_id, e))
+    if (quarantine_path(s, path, sizeof path, e))
         return -1;
-    log_event(s->log, LOG_WARNING, "chat_restored", LF_ID("chat_id", chat_id));
+    /* What cannot go back stays where it is, for people to look at: the others are not held up. */
+    if (chatdir_restore(s->cfg->sandbox.chats_root, path, user_id, chat_id, &why))
+        log_error(s->log, "quarantine_failed", &why, LF_ID("chat_id", chat_id));
+    else
+        log_event(s->log, LOG_WARNING, "chat_restored", LF_ID("chat_id", chat_id));
     return 0;
 }
 

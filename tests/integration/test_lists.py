@@ -9,6 +9,7 @@ import unittest
 import uuid
 
 from gateway import Gateway
+from ws import WsClient
 
 
 def all_pages(gateway, path, limit, key=None, between=None):
@@ -448,6 +449,49 @@ class Opening(unittest.TestCase):
             self.assertTrue(problem["errors"][0]["pointer"].startswith("/env"), problem)
         sandbox, _ = gateway.open(chat, env={f"A{n}": "x" * 400 for n in range(64)})
         self.assertEqual(sandbox["status"], "running")
+
+
+class OverWebSocket(unittest.TestCase):
+    """The same operations by the other face."""
+
+    def setUp(self):
+        self.gateway = Gateway.for_test(self)
+        self.user = str(uuid.uuid4())
+        self.key = self.gateway.new_key()
+        self.bot = WsClient.connect(
+            self.gateway.url.replace("http", "ws", 1),
+            path="/api/v1/ws",
+            protocols=["leasehold.v1"],
+            headers={"Authorization": f"Bearer {self.key}"},
+        )
+        self.addCleanup(self.bot.close)
+
+    def call(self, op, **args):
+        self.bot.send_text(json.dumps({"id": "1", "op": op, "args": args}))
+        answer = json.loads(self.bot.recv(60)[1])
+        return answer["result"] if answer["ok"] else answer["error"]["code"]
+
+    def test_lists_opens_and_deletions(self):
+        chats = [self.call("chat.create", user_id=self.user)["chat_id"] for _ in range(3)]
+        page = self.call("chat.list", user_id=self.user, limit=2)
+        rest = self.call("chat.list", user_id=self.user, limit=2, cursor=page["next_cursor"])
+        listed = [c["chat_id"] for c in page["items"] + rest["items"]]
+        self.assertEqual((sorted(listed), rest["next_cursor"]), (sorted(chats), None))
+        self.assertEqual(self.call("chat.list", cursor="x"), "invalid_request")
+        starting = self.call("sandbox.open", chat_id=chats[0], wait=False)["sandbox"]
+        self.assertEqual(starting["status"], "starting")
+        opened = self.call("sandbox.open", chat_id=chats[0], lease={})
+        self.assertEqual(opened["sandbox"]["session_id"], starting["session_id"])
+        self.assertEqual(self.call("chat.delete", chat_id=chats[0]), "chat_has_active_sandbox")
+        self.assertIsNone(self.call("chat.delete", chat_id=chats[1]))
+        self.assertEqual(self.call("workspace.get", user_id=self.user)["chats"], 2)
+        [lease] = self.call("lease.list", chat_id=chats[0])["items"]
+        self.assertEqual(lease["lease_id"], opened["grant"]["lease"]["lease_id"])
+        self.assertEqual(self.call("key.list"), "forbidden")
+
+    def test_a_revoked_key_closes_its_sockets(self):
+        self.gateway.expect(204, "DELETE", f"/api-keys/{self.key.split('_')[1]}")
+        self.assertEqual(self.bot.wait_closed(10), 4401)
 
 
 if __name__ == "__main__":
