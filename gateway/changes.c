@@ -147,8 +147,6 @@ static void detail_of(const struct door_audit *a, char *ret, size_t size)
     else if (ev->kind == BROKER_ACK)
         snprintf(ret, size, "cut=%lld latency_us=%lld door_us=%lld", (long long)ev->cut,
                  (long long)ev->latency_us, (long long)ev->door_latency_us);
-    else if (ev->kind == BROKER_UNRECORDED)
-        snprintf(ret, size, "messages=%lld", (long long)ev->unrecorded);
     else
         snprintf(ret, size, "%s", a->verdict);
 }
@@ -210,6 +208,8 @@ static void on_event(void *ctx, const struct broker_event *ev)
     a->s = s;
     a->ev = *ev;
     snprintf(a->verdict, sizeof a->verdict, "%s", ev->verdict ? ev->verdict : "");
+    if (ev->kind == BROKER_UNRECORDED)
+        snprintf(a->verdict, sizeof a->verdict, "messages=%lld", (long long)ev->unrecorded);
     a->job = (struct store_job){.job.done = door_audit_done, .fn = door_audit_run, .arg = a};
     log_event(s->log, LOG_INFO, action_of(ev), LF_ID("session_id", &ev->session_id),
               LF_ID("lease_id", &ev->lease_id), LF_INT("code", ev->code), LF_INT("cut", ev->cut),

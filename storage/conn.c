@@ -46,6 +46,7 @@ int conn_open(const char *path, enum conn_mode mode, struct conn *ret, struct er
     int rc = sqlite3_open_v2(path, &c.db, flags | SQLITE_OPEN_NOMUTEX, NULL);
     int failed = rc != SQLITE_OK ? conn_fail(&c, rc, "database", e) : configure(&c, mode, e);
     if (failed != 0) {
+        *ret = (struct conn){.open_rc = c.db != NULL ? sqlite3_extended_errcode(c.db) : rc};
         conn_close(&c);
         return -1;
     }

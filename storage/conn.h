@@ -25,6 +25,7 @@ struct prepared;
 struct conn {
     sqlite3 *db;
     struct prepared *prepared; /* by address of the SQL text */
+    int open_rc;               /* of a conn_open that failed: SQLite's extended code */
 };
 
 int conn_open(const char *path, enum conn_mode mode, struct conn *ret, struct err *e) MUST_CHECK;

@@ -33,7 +33,7 @@ struct history {
 /* To be asked before anything else is done with the connection. */
 static void note_damage(struct history *h)
 {
-    int rc = h->conn.db != NULL ? sqlite3_extended_errcode(h->conn.db) : SQLITE_OK;
+    int rc = h->conn.db != NULL ? sqlite3_extended_errcode(h->conn.db) : h->conn.open_rc;
     switch (rc & 0xff) {
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
@@ -119,8 +119,7 @@ static int open_db(struct history *h, struct err *e)
         return err_sys(e, ERR_INTERNAL, errno, "cannot resolve the workspace root");
     }
     snprintf(path, sizeof(path), "%s/%s/history.db", root, below);
-    /* SQLite reads no page before the first statement, so this does not tell of damage. */
-    return conn_open(path, CONN_LONE, &h->conn, e);
+    return conn_open(path, CONN_LONE, &h->conn, e) == 0 ? 0 : failed(h);
 }
 
 static int read_int(struct history *h, const char *sql, int64_t *ret, struct err *e)
