@@ -279,11 +279,14 @@ static void *writer_main(void *arg)
 struct waiter {
     struct store_job job; /* first: found again from it */
     sem_t answered;
+    atomic_bool done; /* says what the semaphore says, to ThreadSanitizer, too */
 };
 
 static void waiter_answer(struct job *job)
 {
-    sem_post(&((struct waiter *)job)->answered); /* the waiter is gone from here on */
+    struct waiter *w = (struct waiter *)job;
+    atomic_store(&w->done, true);
+    sem_post(&w->answered); /* the waiter is gone from here on */
 }
 
 /* A write that still waits when its time is over is taken back. One that runs is waited for: it is
@@ -301,6 +304,7 @@ static int await_answer(struct writer *w, struct waiter *waiter, struct err *e)
     while (rc != 0) {
         rc = sem_wait(&waiter->answered);
     }
+    assert(atomic_load(&waiter->done));
     if (waiter->job.rc != 0) {
         *e = waiter->job.e;
     }
