@@ -12,6 +12,7 @@ from load import Connection
 from ws import WsClosed, WsError
 
 SETTLE_S = 10
+WORKERS_MAX = 16
 ENDED = ("stopped", "failed")
 ENDING = ("revoking", "expiring", "unconfirmed", "closed")
 AUDIT_FIELDS = ("n", "at", "actor", "action", "object", "outcome", "address", "request_id", "detail")
@@ -27,8 +28,8 @@ def audit_hash(prev, row):
 
 
 class Aftermath:
-    def __init__(self, gateway, ledger):
-        self.gateway, self.ledger = gateway, ledger
+    def __init__(self, gateway, ledger, killed):
+        self.gateway, self.ledger, self.killed = gateway, ledger, killed
         self.found = []
 
     def faults(self):
@@ -38,6 +39,7 @@ class Aftermath:
         self.end_everything()
         self.nothing_is_left()
         self.audit_chain_holds()
+        self.nothing_died_by_itself()
         return self.found
 
     def fault(self, text):
@@ -183,6 +185,20 @@ class Aftermath:
             except OSError:
                 continue
         return [link for link in links if "pidfd" in link or link == "inotify"]
+
+    def nothing_died_by_itself(self):
+        """No more sessions failed than parts of sandboxes were killed."""
+        parts = sum(self.killed.values()) - self.killed["gateway"]
+        sql = "SELECT reason, count(*) AS n FROM sandboxes WHERE status = 'failed' GROUP BY reason"
+        failed = {row["reason"]: row["n"] for row in self.rows(sql)}
+        starts = failed.pop("start_failed", 0)  # a killed gateway may leave one a worker
+        if sum(failed.values()) > parts:
+            self.fault(f"{parts} parts were killed, but sessions failed by {failed}")
+        if starts > parts + WORKERS_MAX * self.killed["gateway"]:
+            self.fault(f"{starts} starts failed with {dict(self.killed)} killed")
+        for text in ("Sanitizer", "runtime error:", "Assertion"):
+            if text in self.gateway.log_text():
+                self.fault(f"the gateway's log speaks of {text}")
 
     # -- the trail -------------------------------------------------------------------------------
 

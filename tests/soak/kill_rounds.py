@@ -15,6 +15,7 @@ import random
 import sys
 import threading
 import time
+from collections import Counter
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "support")]
@@ -65,7 +66,8 @@ class KillRounds:
             Worker(self.gateway, self.ledger, self.stopping, random.Random(f"{seed}/{n}"))
             for n in range(workers)
         ]
-        self.killed = {}
+        self.killed = Counter()
+        self.faults = []
 
     def run(self):
         """The list of faults; empty when all is well."""
@@ -79,13 +81,24 @@ class KillRounds:
             self.stopping.set()
             for worker in self.workers:
                 worker.join(120)
-        faults = [f"worker: {w.crash}" for w in self.workers if w.crash]
-        faults += [f"worker {w.name} hangs" for w in self.workers if w.is_alive()]
+        self.faults += [f"worker: {w.crash}" for w in self.workers if w.crash]
+        self.faults += [f"worker {w.name} hangs" for w in self.workers if w.is_alive()]
         time.sleep(SEAL_S + CLEANUP_S + 1)
-        return faults + self.ledger.faults + Aftermath(self.gateway, self.ledger).faults()
+        self.gateway_lives()
+        after = Aftermath(self.gateway, self.ledger, self.killed)
+        return self.faults + self.ledger.faults + after.faults()
+
+    def gateway_lives(self):
+        """Nothing but us may end it; where it ended by itself, it is started again to go on."""
+        code = self.gateway.process.poll()
+        if code is not None:
+            self.faults.append(f"the gateway ended by itself with {code}")
+            self.gateway.start()
 
     def kill(self, number, name):
+        self.gateway_lives()
         if name == "gateway":
+            self.killed[name] += 1
             away_s = weighted(self.rng, AWAY_S)
             self.gateway.kill9()
             time.sleep(away_s)
@@ -97,6 +110,7 @@ class KillRounds:
         if candidates:
             victim = self.rng.choice(candidates)
             hit = victim.send(9)
+            self.killed[name] += hit
             self.note(number, f"{name} {victim.pid}{'' if hit else ' (gone already)'}")
         else:
             self.note(number, f"no {name} runs")
