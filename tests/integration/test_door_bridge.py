@@ -1,8 +1,12 @@
 """A real leasedoor whose agent's side is played by the test: bridges, and what a hostile sandbox may do."""
 
 import os
+import shutil
 import socket
+import ssl
 import struct
+import subprocess
+import tempfile
 import threading
 import time
 import unittest
@@ -168,6 +172,82 @@ class Bridges(BridgeTest):
             self.assertEqual(conn.sock.recv(100), b"")
         except ConnectionResetError:
             pass
+
+
+class Tls(BridgeTest):
+    """The same under TLS, where libwebsockets has buffers of its own on the way."""
+
+    def start_tls(self):
+        files = tempfile.mkdtemp(prefix="bridge-tls-")
+        self.addCleanup(shutil.rmtree, files)
+        key, cert = os.path.join(files, "key.pem"), os.path.join(files, "cert.pem")
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                        "ec_paramgen_curve:P-256", "-nodes", "-keyout", key, "-out", cert,
+                        "-subj", "/CN=door", "-days", "2"], check=True, capture_output=True)
+        with open(key, encoding="ascii") as key_text, open(cert, encoding="ascii") as cert_text:
+            self.start("tcp:7000", key_pem=key_text.read(), cert_pem=cert_text.read())
+        self.bridged.url = self.bridged.url.replace("ws:", "wss:")
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self.context.check_hostname = False
+        self.context.load_verify_locations(cert)
+
+    def connect_tls(self):
+        client = self.bridged.open(self.bridged.grant(), ssl_context=self.context)
+        conn = self.join(self.dialled())
+        self.assertIn(b'"ready"', client.recv(5)[1])
+        return client, conn
+
+    def test_16_mib_pass_each_way(self):
+        self.start_tls()
+        client, conn = self.connect_tls()
+        data = os.urandom(16 << 20)
+        sender = threading.Thread(target=client.send_binary, args=(data,), daemon=True)
+        sender.start()
+        got = bytearray()
+        conn.sock.settimeout(20)
+        while len(got) < len(data):
+            got += conn.sock.recv(1 << 18)
+        self.assertEqual(bytes(got), data)
+        sender.join(20)
+        sender = threading.Thread(target=conn.raw, args=(data,), daemon=True)
+        sender.start()
+        got = bytearray()
+        while len(got) < len(data):
+            got += client.recv(20)[1]
+        self.assertEqual(bytes(got), data)
+
+    def test_a_client_that_does_not_read_pauses_the_agent(self):
+        self.start_tls()
+        client, conn = self.connect_tls()
+        conn.sock.settimeout(2)
+        sent = 0
+        with self.assertRaises(TimeoutError):
+            while sent < 64 << 20:
+                sent += conn.sock.send(b"x" * 65536)
+        used = self.bridged.cpu_seconds()
+        time.sleep(1)
+        self.assertLess(self.bridged.cpu_seconds() - used, 0.2)
+        got = 0
+        while got < sent:
+            got += len(client.recv(20)[1])
+        self.assertEqual(got, sent)
+
+    def test_an_agent_that_does_not_read_pauses_the_client(self):
+        self.start_tls()
+        client, conn = self.connect_tls()
+        client.sock.settimeout(2)
+        sent = 0
+        with self.assertRaises((TimeoutError, ssl.SSLError)):
+            while sent < 64 << 20:
+                client.send_binary(b"x" * 65536)
+                sent += 65536
+        used = self.bridged.cpu_seconds()
+        time.sleep(1)
+        self.assertLess(self.bridged.cpu_seconds() - used, 0.2)
+        got = 0
+        conn.sock.settimeout(10)
+        while got < sent:
+            got += len(conn.sock.recv(1 << 18))
 
 
 class Hostile(BridgeTest):
