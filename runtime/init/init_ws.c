@@ -132,28 +132,31 @@ static void pong_put(struct conn *c)
 
 /* ---- from the door ---- */
 
-/* Only ours: the agent could have put itself in the door's place nowhere. So a frame that is wrong
- * ends the connection and no more is said about it. */
+static bool head_is_good(uint8_t type, uint32_t len)
+{
+    if (type == LINK_CLOSE)
+        return len >= 2 && len <= WSC_CONTROL_MAX;
+    return (type == LINK_TEXT || type == LINK_BINARY) && len >= 1 && len <= LINK_PIECE_MAX + 1;
+}
+
+/* A frame that is wrong ends the door's side and no more is said about it. */
 static bool head_take(struct ws *w)
 {
     const uint8_t *p = w->dx.data + w->dx.start;
     size_t have = flow_len(&w->dx);
-    if (have < DATA_HEAD)
-        return false;
-    uint32_t len = link_header_len(p);
-    bool data = p[0] == LINK_TEXT || p[0] == LINK_BINARY;
-    if ((!data && p[0] != LINK_CLOSE) || len > (data ? LINK_PIECE_MAX + 1 : WSC_CONTROL_MAX) ||
-        len < (data ? 1 : 2)) {
+    if (have >= LINK_HEADER && !head_is_good(p[0], link_header_len(p))) {
         w->dx_ended = true;
         flow_clear(&w->dx);
         return false;
     }
-    w->frame = (struct link_frame_in){.type = p[0], .left = len};
-    if (data) {
+    if (have < DATA_HEAD)
+        return false;
+    w->frame = (struct link_frame_in){.type = p[0], .left = link_header_len(p)};
+    if (p[0] != LINK_CLOSE) {
         w->frame.flags = p[LINK_HEADER];
-        w->frame.left = len - 1;
+        w->frame.left--;
     }
-    flow_drop(&w->dx, data ? DATA_HEAD : LINK_HEADER);
+    flow_drop(&w->dx, p[0] == LINK_CLOSE ? LINK_HEADER : DATA_HEAD);
     return true;
 }
 
