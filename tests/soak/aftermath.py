@@ -96,6 +96,9 @@ class Aftermath:
     def acknowledged_exists(self):
         for chat_id in self.ledger.chats:
             self.get(f"/chats/{chat_id}")
+        [made] = self.rows("SELECT count(*) AS n FROM chats")
+        if made["n"] != len(self.ledger.chats):
+            self.fault(f"{made['n']} chats were made by {len(self.ledger.chats)} calls")
         for lease_id, session_id in self.ledger.leases.items():
             lease = self.get(f"/leases/{lease_id}")
             if lease and lease["session_id"] != session_id:
@@ -210,6 +213,8 @@ class Aftermath:
                 return
             prev, expected = row["hash"], expected + 1
             seen.add((row["action"], row["object"]))
-        for lease_id in self.ledger.revoked:
-            if ("lease.revoke", f"lease:{lease_id}") not in seen:
-                self.fault(f"no audit entry tells of the revocation of {lease_id}")
+        told = [("lease.issue", f"lease:{lease_id}") for lease_id in self.ledger.leases]
+        told += [("lease.revoke", f"lease:{lease_id}") for lease_id in self.ledger.revoked]
+        for action, what in told:
+            if (action, what) not in seen:
+                self.fault(f"no audit entry tells of the {action} of {what}")

@@ -21,6 +21,7 @@ CUT_S = 5
 EXCUSED = {
     "busy",
     "engine_unavailable",
+    "idempotency_in_progress",
     "lease_terminal",
     "not_found",  # the chat's session is being replaced
     "sandbox_start_failed",
@@ -117,10 +118,25 @@ class Worker(threading.Thread):
 
     # -- calls -----------------------------------------------------------------------------------
 
-    def call(self, name, method, path, body=None, key=None):
+    def call_once(self, name, path, body):
+        """A POST that is sent again, after the death of the gateway too, until it is answered: what
+        it makes must be there exactly once."""
+        again = str(uuid.uuid4())
+        while True:
+            try:
+                status, answer = self.call(name, "POST", path, body, again=again)
+            except Away:
+                time.sleep(0.02)
+                continue
+            if answer.get("code") != "idempotency_in_progress":
+                return status, answer
+            time.sleep(0.02)
+
+    def call(self, name, method, path, body=None, key=None, again=None):
         """(status, body). Away: no answer. Unexpected answers are faults."""
+        headers = {"Idempotency-Key": again} if again else {}
         try:
-            status, answer = self.exchange(method, path, body, key or self.key)
+            status, answer = self.exchange(method, path, body, key or self.key, headers)
         except (OSError, http.client.HTTPException) as error:
             self.drop_http()
             raise Away() from error
@@ -131,14 +147,14 @@ class Worker(threading.Thread):
             self.ledger.fault(f"{name}: {method} {path}: {status} {answer}")
         return status, answer
 
-    def exchange(self, method, path, body, key):
+    def exchange(self, method, path, body, key, more):
         if self.http_url != self.gateway.url:
             self.drop_http()
             self.http_url = self.gateway.url
             address = urllib.parse.urlsplit(self.http_url)
             self.http = http.client.HTTPConnection(address.hostname, address.port, timeout=CALL_S)
         data = None if body is None else json.dumps(body).encode()
-        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", **more}
         self.http.request(method, "/api/v1" + path, data, headers)
         response = self.http.getresponse()
         return response.status, json.loads(response.read() or b"{}")
@@ -173,7 +189,7 @@ class Worker(threading.Thread):
         self.drop_http()
 
     def make_chat(self):
-        status, chat = self.call("chat", "POST", "/chats", {"user_id": self.user})
+        status, chat = self.call_once("chat", "/chats", {"user_id": self.user})
         if status == 201:
             self.ledger.add("chats", chat["chat_id"])
             if len(self.chats) < CHATS_MAX:
@@ -198,7 +214,7 @@ class Worker(threading.Thread):
         if not self.chats:
             return
         body = {"chat_id": self.rng.choice(self.chats)}
-        status, grant = self.call("grant", "POST", "/leases", body)
+        status, grant = self.call_once("grant", "/leases", body)
         if status == 201:
             self.granted(grant)
 
