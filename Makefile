@@ -104,6 +104,7 @@ benches := $(patsubst bench_%,bench-%,$(sort $(basename $(notdir $(wildcard test
 .PHONY: bench $(benches)
 bench: $(benches)
 $(benches): bench-%: build
+	scripts/deps.sh test
 	@mkdir -p build/bench
 	$(if $(wildcard tests/bench/bench_$*.py),LEASEHOLD_BIN=$(CURDIR)/build/release/bin \
 		$(PYTHON) tests/bench/bench_$*.py,build/release/bin/bench_$*) | tee build/bench/$*.json
@@ -113,6 +114,7 @@ bench-%:
 # Kill rounds under load. SEED= replays, ROUNDS= (100) says how many.
 .PHONY: soak
 soak: build
+	scripts/deps.sh test
 	LEASEHOLD_BIN=$(CURDIR)/build/release/bin $(PYTHON) tests/tools/contain.py 7200 -- \
 		$(PYTHON) tests/soak/kill_rounds.py --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED))
 
