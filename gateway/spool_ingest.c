@@ -274,7 +274,11 @@ static int ingest_open(struct ingest *in, const struct sandbox *row, const char 
                                        .gid = cfg->gid};
     if (ingest_all(in, &row->session_id, e))
         return -1;
-    return final ? finish(in, &row->session_id, path, e) : 0;
+    if (final)
+        return finish(in, &row->session_id, path, e);
+    return in->broken ? err_set(e, ERR_INTERNAL, "the spool is broken at byte %lld",
+                                (long long)in->at.bytes)
+                      : 0;
 }
 
 int spool_ingest(struct services *s, const struct id *session_id, bool final, struct err *e)

@@ -91,14 +91,14 @@ static void ingest_done(struct job *job)
     free(j);
 }
 
-/* A full lane or no memory: the next activity or clean-up round asks again. */
+/* A full lane or no memory: the next activity or clean-up round asks again; or the next start. */
 static void submit(struct spools *sp, const struct id *session_id, const struct id *chat_id,
                    bool final)
 {
     struct ingest_job *j;
     struct err e;
 
-    if (!sp->s->file)
+    if (!sp->s->file || sp->s->draining)
         return;
     HASH_FIND(hh, sp->jobs, session_id, sizeof *session_id, j);
     if (j) {

@@ -154,14 +154,19 @@ static void the_history_is_a_database_with_its_tables(void **state)
     sqlite3 *db;
     make_ok(p);
     assert_int_equal(sqlite3_open(in_chat(p, "history.db"), &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db,
-                                  "INSERT INTO messages VALUES (1, 'm', 2, 'user', 'a', 'hello');"
-                                  "SELECT schema_version FROM meta",
-                                  NULL, NULL, NULL),
-                     SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, "INSERT INTO messages VALUES (2, 'm', 2, 'user', 'a', 'b')",
-                                  NULL, NULL, NULL),
-                     SQLITE_CONSTRAINT);
+    assert_int_equal(
+        sqlite3_exec(db,
+                     "INSERT INTO messages (seq, message_id, at, role, author, content)"
+                     " VALUES (1, 'm', 2, 'user', 'a', 'hello');"
+                     "SELECT schema_version FROM meta",
+                     NULL, NULL, NULL),
+        SQLITE_OK);
+    assert_int_equal(
+        sqlite3_exec(db,
+                     "INSERT INTO messages (seq, message_id, at, role, author, content)"
+                     " VALUES (2, 'm', 2, 'user', 'a', 'b')",
+                     NULL, NULL, NULL),
+        SQLITE_CONSTRAINT);
     sqlite3_close(db);
 }
 
