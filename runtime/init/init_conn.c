@@ -16,6 +16,7 @@
 #define RETRY_MS  20
 #define LINGER_MS 2000
 #define LAST_MS   10000 /* for what the agent has not taken yet when its client is gone */
+#define TURN_MAX  16    /* reads in a row; others get their turn, too */
 #define HOLD_MS   50 /* an agent that ends closes its connections a moment before it is known to */
 
 int conn_socket(const struct conn_address *a)
@@ -106,6 +107,7 @@ static void door_join(struct conn *c)
 static void agent_connect(struct conn *c, const struct conn_context *x)
 {
     int r = connect_step(&c->agent_fd, x->agent);
+    c->in_progress = r == 0 && (errno == EINPROGRESS || errno == EALREADY);
     if (r < 0 || (r > 0 && x->codec->begin != NULL && x->codec->begin(c, x->codec_ctx) < 0))
         c->state = CONN_FAILED;
     else if (r > 0)
@@ -216,11 +218,11 @@ static void open_settle(struct conn *c, const struct conn_context *x, int64_t no
  * the connection under what it has not read yet. */
 static void linger_step(struct conn *c, const struct codec *codec, int64_t now_ms)
 {
-    enum flow_result r;
-    do {
+    enum flow_result r = FLOW_MOVED;
+    for (int i = 0; i < TURN_MAX && r == FLOW_MOVED; i++) {
         flow_clear(c->up);
         r = flow_recv(c->up, c->agent_fd);
-    } while (r == FLOW_MOVED && flow_room(c->up) == 0);
+    }
     if (r == FLOW_ENDED || now_ms >= c->due_ms)
         conn_free(c, codec);
 }
@@ -248,15 +250,17 @@ void conn_step(struct conn *c, const struct conn_context *x, const struct pollfd
     }
 }
 
-bool conn_drained(struct conn *c, const struct conn_context *x)
+enum conn_rest conn_drain(struct conn *c, const struct conn_context *x)
 {
     if (c->state != CONN_OPEN)
-        return true;
+        return CONN_DRAINED;
     c->dry = false;
-    do
+    for (int i = 0; i < TURN_MAX && flow_len(c->up) == 0; i++) {
         move_up(c, x->codec);
-    while (!c->agent_ended && !c->dry && flow_len(c->up) == 0 && !c->door_deaf);
-    return flow_len(c->up) == 0;
+        if (c->agent_ended || c->dry || c->door_deaf)
+            return flow_len(c->up) == 0 ? CONN_DRAINED : CONN_BLOCKED;
+    }
+    return flow_len(c->up) == 0 ? CONN_HAS_MORE : CONN_BLOCKED;
 }
 
 /* ---- what to wait for ---- */
@@ -272,7 +276,7 @@ void conn_fds(const struct conn *c, struct pollfd ret[static CONN_FDS])
     bool open = c->state == CONN_OPEN;
     ret[CONN_FD_AGENT] = ret[CONN_FD_DOOR] = (struct pollfd){.fd = -1};
     if (c->state == CONN_CONNECTING)
-        ret[CONN_FD_AGENT] = interest(c->agent_fd, false, true);
+        ret[CONN_FD_AGENT] = interest(c->agent_fd, false, c->in_progress);
     else if (c->state == CONN_SHAKING)
         ret[CONN_FD_AGENT] = interest(c->agent_fd, true, flow_len(c->down) > 0);
     else if (c->state == CONN_LINGERING)

@@ -41,6 +41,7 @@ struct conn {
     int agent_fd, door_fd;
     int64_t dial_by_ms; /* until then it has to be open */
     int64_t due_ms;     /* when time alone does something; 0: never */
+    bool in_progress;   /* the connect is, so that poll() can tell of it */
     bool agent_ended;   /* nothing more comes from the agent */
     bool agent_said_so; /* by a Close of its own, which is an end that needs no further reason */
     bool agent_deaf;    /* it takes nothing more */
@@ -85,7 +86,10 @@ struct conn_context {
 void conn_step(struct conn *c, const struct conn_context *x, const struct pollfd *fds,
                int64_t now_ms);
 
-/* After the agent's end: everything it said is with the door. */
-bool conn_drained(struct conn *c, const struct conn_context *x);
+enum conn_rest { CONN_DRAINED, CONN_BLOCKED, CONN_HAS_MORE };
+
+/* After the agent's end: is everything it said with the door? BLOCKED: not until the door takes
+ * more; HAS_MORE: ask again. */
+enum conn_rest conn_drain(struct conn *c, const struct conn_context *x);
 
 #endif

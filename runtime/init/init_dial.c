@@ -19,6 +19,7 @@ struct dial {
     int probe_fd;
     bool accepts; /* the agent does */
     int64_t probe_at_ms;
+    bool drain_again;
     uint8_t number[4]; /* of a DIAL, as far as it has come */
     size_t number_len;
     size_t used; /* no connection above is in use */
@@ -163,6 +164,8 @@ int64_t dial_due_ms(const struct transport *t)
 {
     const struct dial *d = (const struct dial *)t;
     int64_t first = d->accepts ? 0 : d->probe_at_ms;
+    if (d->drain_again)
+        return 1; /* at once */
     for (size_t i = 0; i < d->used; i++) {
         int64_t due = d->conns[i].due_ms;
         if (due != 0 && (first == 0 || due < first))
@@ -193,7 +196,11 @@ bool dial_drained(struct transport *t, struct link *l)
     bool all = true;
     (void)l;
     d->context.agent_exited = true;
-    for (size_t i = 0; i < d->used; i++)
-        all &= conn_drained(&d->conns[i], &d->context);
+    d->drain_again = false;
+    for (size_t i = 0; i < d->used; i++) {
+        enum conn_rest rest = conn_drain(&d->conns[i], &d->context);
+        all &= rest == CONN_DRAINED;
+        d->drain_again |= rest == CONN_HAS_MORE;
+    }
     return all;
 }

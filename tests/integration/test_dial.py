@@ -2,6 +2,7 @@
 
 import os
 import struct
+import threading
 import time
 import unittest
 
@@ -169,6 +170,27 @@ class Dial(DialTest):
         conn.ended()
         self.assertEqual(self.sandbox.ended()[:3] if self.sandbox.wait() == 0 else None,
                          ("exited", 3, 0))
+
+    def test_descendants_that_go_on_talking_do_not_keep_the_sandbox(self):
+        # The agent ends; its child holds the connection and floods it.
+        script = ("import os, socket, time\n"
+                  "s = socket.socket()\ns.bind(('127.0.0.1', 7000))\ns.listen(8)\n"
+                  "s.accept()\nc, _ = s.accept()\n"
+                  "if os.fork() > 0:\n    c.recv(1)\n    os._exit(4)\n"
+                  "os.setsid()\n"
+                  "while True:\n    c.sendall(b'x' * 65536)\n")
+        self.run_with(["/usr/bin/python3", "-I", "-c", script], "tcp:7000")
+        conn = self.connect(1)
+        self.assertTrue(conn.take(1 << 20))
+        conn.sock.sendall(b"!")
+        reader = threading.Thread(target=conn.ended, daemon=True)
+        reader.start()
+        try:
+            self.assertEqual(self.sandbox.door.until_exit(20)[1], (4, 0))
+        except Ended:  # the time for the last words was over before there was an end of them
+            pass
+        self.assertEqual(self.sandbox.wait(20), 0)
+        self.assertEqual(self.sandbox.ended()[:3], ("exited", 4, 0))
 
     def test_nothing_of_a_link_frame_that_is_wrong_reaches_the_agent(self):
         self.run_with(agents.ws_agent(7000), "ws:7000/")
