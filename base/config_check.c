@@ -11,6 +11,7 @@
 #define TOKEN_TEXT_MAX 127
 #define PORT_DIGITS    5
 #define SUN_PATH_MAX   107 /* bytes of a unix socket's path */
+#define CONTROL_SOCKET "control.sock"
 #define PROFILE_NAME   "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 #define HEADER_SYMBOL  "!#$%&'*+-.^_`|~"
 
@@ -172,6 +173,10 @@ static int check_profile(struct config_loader *ld, const struct config_profile *
         return config_fail(ld, &p->limits.cpus, "limits.cpus of profile %s must be above 0",
                            p->name);
     }
+    if (p->network != NETWORK_NONE && ld->c->sandbox.engine == ENGINE_LOCAL) {
+        return config_fail(ld, &p->network,
+                           "network of profile %s must be none with sandbox.engine local", p->name);
+    }
     return check_services(ld, p) != 0 ? -1 : check_bundles(ld, p);
 }
 
@@ -215,6 +220,10 @@ static int check_order(struct config_loader *ld)
             return config_fail(ld, rows[i].low, "%s must not exceed %s", rows[i].low_name,
                                rows[i].high_name);
         }
+    }
+    if (c->lease.stale_after_seconds >= c->lease.seal_after_seconds) {
+        return config_fail(ld, &c->lease.seal_after_seconds,
+                           "lease.seal_after_seconds must exceed lease.stale_after_seconds");
     }
     return 0;
 }
@@ -312,6 +321,12 @@ static int check_door(struct config_loader *ld)
     if (c->door.uid == c->sandbox.uid) {
         return config_fail(ld, &c->door.uid, "door.uid must not be sandbox.uid");
     }
+    bool any = strcmp(c->door.host, "0.0.0.0") == 0 || strcmp(c->door.host, "::") == 0;
+    if (any && !*c->door.public_host) {
+        return config_fail(ld, &c->door.host,
+                           "door.host %s needs door.public_host: what clients are told",
+                           c->door.host);
+    }
     if (c->door.tls == DOOR_TLS_FILES && (!*c->door.cert_file || !*c->door.key_file)) {
         return config_fail(ld, &c->door.tls,
                            "door.tls files needs door.cert_file and door.key_file");
@@ -329,6 +344,19 @@ static bool is_token_text(const char *s)
         }
     }
     return n > 0 && n <= TOKEN_TEXT_MAX;
+}
+
+static int check_run_dir(struct config_loader *ld)
+{
+    struct config *c = ld->c;
+    size_t len = strlen(c->run_dir) + sizeof("/" CONTROL_SOCKET) - 1;
+    if (len > SUN_PATH_MAX) {
+        return config_fail(ld, &c->run_dir,
+                           "run_dir is %zu bytes too long for a unix socket in it; set a short "
+                           "one such as /run/leasehold",
+                           len - SUN_PATH_MAX);
+    }
+    return 0;
 }
 
 static int check_token_texts(struct config_loader *ld)
@@ -349,7 +377,7 @@ int config_check(struct config_loader *ld)
 {
     static int (*const checks[])(struct config_loader *) = {
         check_logging, check_docker,  check_order,   check_mounts,      check_profiles,
-        check_door,    check_storage, check_objects, check_token_texts,
+        check_door,    check_storage, check_objects, check_token_texts, check_run_dir,
     };
     struct config *c = ld->c;
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++) {

@@ -68,8 +68,11 @@ static int run_dir_take(struct app *a, struct err *e)
     a->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (a->lock_fd < 0)
         return err_sys(e, ERR_INTERNAL, errno, "open %s", path);
-    if (process_lock(a->lock_fd))
+    if (process_lock(a->lock_fd)) {
+        close(a->lock_fd); /* what stands here is the other one's */
+        a->lock_fd = -1;
         return err_set(e, ERR_CONFLICT, "another gateway runs on %s", a->cfg.run_dir);
+    }
     if (run_path(a, "ready", path, sizeof path, e))
         return -1;
     if (unlink(path) && errno != ENOENT)
@@ -92,6 +95,26 @@ static int ready_write(const struct app *a, struct err *e)
     if (fclose(f) || rename(temp, path))
         return err_sys(e, ERR_INTERNAL, errno, "write %s", path);
     return 0;
+}
+
+static void ready_remove(const struct app *a)
+{
+    char path[4096];
+    struct err e;
+
+    if (!run_path(a, "ready", path, sizeof path, &e))
+        unlink(path);
+}
+
+/* What the configuration asks for and this build does not do yet. */
+static void profiles_warn(const struct app *a)
+{
+    const struct config_profile *p = a->cfg.profiles.items;
+
+    for (size_t i = 0; i < a->cfg.profiles.n; i++)
+        if (p[i].services.n || p[i].bundles.n)
+            log_event(a->s.log, LOG_WARNING, "profile_incomplete", LF_STR("profile", p[i].name),
+                      LF_STR("detail", "services and bundles are not supported yet: ignored"));
 }
 
 /* --- signals --------------------------------------------------------------------------------- */
@@ -238,6 +261,7 @@ static int log_make(struct app *a, struct err *e)
 
 static int keys_load(struct app *a, struct err *e)
 {
+    struct stat st;
     char path[4096];
 
     a->keys = keyset_new();
@@ -248,6 +272,9 @@ static int keys_load(struct app *a, struct err *e)
         return err_set(e, ERR_INTERNAL, "the configuration's path is too long");
     if (keyset_add_signing_file(a->keys, path, e) || tls_ca_new(&a->cfg, &a->tls, e))
         return -1;
+    if (!stat(path, &st) && st.st_mode & 077)
+        log_event(a->s.log, LOG_WARNING, "signing_key_exposed", LF_STR("path", path),
+                  LF_STR("detail", "others may read it: chmod 600"));
     a->s.tls = a->tls;
     return 0;
 }
@@ -281,8 +308,12 @@ static int store_make(struct app *a, struct err *e)
     if ((size_t)snprintf(path, sizeof path, "%s/" STORE_FILE, a->cfg.storage.data_dir) >=
         sizeof path)
         return err_set(e, ERR_INTERNAL, "storage.data_dir is too long a path");
-    if (mkdir(a->cfg.storage.data_dir, 0700) && errno != EEXIST)
-        return err_sys(e, ERR_INTERNAL, errno, "make storage.data_dir %s", a->cfg.storage.data_dir);
+    /* Never silently a new one: a disk that is not mounted would look like a first start. */
+    if (access(path, F_OK))
+        return err_sys(e, ERR_INTERNAL, errno,
+                       "no metadata at %s: mount its disk, restore a backup, or make it with "
+                       "leasehold admin-key",
+                       path);
     return store_open(&o, &a->s.store, e);
 }
 
@@ -434,6 +465,7 @@ static int app_serve(struct app *a, struct err *e)
     spools_cleanup(a->s.spools); /* what an earlier life has left */
     lag_arm(a);
     server_timer_arm(a->s.cleanup_timer, a->cfg.sandbox.cleanup_interval_seconds * 1000);
+    profiles_warn(a);
     if (ready_write(a, e))
         return -1;
     log_event(a->s.log, LOG_INFO, "ready", LF_STR("url", server_url(a->s.server)),
@@ -445,7 +477,6 @@ int app_run(const struct app_options *o, struct err *e)
 {
     struct app a = {.o = o, .lock_fd = -1, .log_fd = -1};
     struct rlimit no_core = {0, 0};
-    char ready[4096];
     int rc;
 
     (void)setrlimit(RLIMIT_CORE, &no_core); /* memory holds tokens and keys */
@@ -454,9 +485,11 @@ int app_run(const struct app_options *o, struct err *e)
     a.s.cfg = &a.cfg;
     a.s.clock = &clock_system;
     rc = app_make(&a, e) || app_serve(&a, e) ? -1 : 0;
-    if (a.lock_fd >= 0 && !run_path(&a, "ready", ready, sizeof ready, &(struct err){0}))
-        unlink(ready);
-    if (a.s.log)
+    if (a.lock_fd >= 0)
+        ready_remove(&a);
+    if (a.s.log && rc)
+        log_error(a.s.log, "failed", e);
+    else if (a.s.log)
         log_event(a.s.log, LOG_INFO, "stopped");
     app_done(&a);
     return rc;

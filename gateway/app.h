@@ -23,4 +23,12 @@ int app_run(const struct app_options *o, struct err *e) MUST_CHECK;
 /* `leasehold init`: writes everything a first start needs below dir; refuses to overwrite. */
 int init_run(const char *dir, struct err *e) MUST_CHECK;
 
+/* `leasehold admin-key`: makes the store if there is none and one more admin key in it, written to
+ * admin.key beside the configuration (which must not be there). The gateway must not run. */
+int admin_key_run(const char *config_file, struct err *e) MUST_CHECK;
+
+/* `leasehold audit-verify`: walks the audit trail's hash chain. The gateway must not run. */
+int audit_verify_run(const char *config_file, int64_t *ret_checked, int64_t *ret_first_broken,
+                     struct err *e) MUST_CHECK;
+
 #endif

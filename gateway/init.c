@@ -13,6 +13,8 @@
 #include "leasehold/store.h"
 #include "leasehold/token.h"
 
+extern char **environ;
+
 static int join(const char *dir, const char *name, char *ret, size_t size, struct err *e)
 {
     if ((size_t)snprintf(ret, size, "%s/%s", dir, name) >= size)
@@ -101,26 +103,18 @@ static int insert_key(struct store_tx *tx, void *arg, struct err *e)
                : 0;
 }
 
-static int admin_key(const char *dir, struct err *e)
+/* One more admin key in the store of `db`, its text in the new file `path`. */
+static int admin_key(struct store *store, const char *path, struct err *e)
 {
     struct api_key key = {.name = "admin", .role = ROLE_ADMIN};
-    char text[API_KEY_TEXT], line[API_KEY_TEXT + 1], path[4096], db[4096];
-    struct log *log = log_new(STDERR_FILENO, LOG_ERROR, LOG_TEXT);
-    struct store_options o = {.path = db, .log = log};
-    struct store *store;
+    char text[API_KEY_TEXT], line[API_KEY_TEXT + 1];
     int rc;
 
-    if (!log)
-        return err_set(e, ERR_INTERNAL, "no memory for the log");
-    if (join(dir, "data/" STORE_FILE, db, sizeof db, e) ||
-        join(dir, "admin.key", path, sizeof path, e) || auth_key_generate(&key, text, e) ||
-        store_open(&o, &store, e)) {
-        log_free(log);
+    if (!access(path, F_OK))
+        return err_set(e, ERR_CONFLICT, "%s exists already: nothing was written", path);
+    if (auth_key_generate(&key, text, e))
         return -1;
-    }
     rc = store_write(store, insert_key, &key, e);
-    store_close(store);
-    log_free(log);
     snprintf(line, sizeof line, "%s\n", text);
     if (!rc)
         rc = write_new(path, line, e);
@@ -129,14 +123,99 @@ static int admin_key(const char *dir, struct err *e)
     return rc;
 }
 
+/* Runs `fn` on the store of this file, made if it is not there. */
+static int with_store(const char *db, int (*fn)(struct store *store, void *arg, struct err *e),
+                      void *arg, struct err *e)
+{
+    struct log *log = log_new(STDERR_FILENO, LOG_ERROR, LOG_TEXT);
+    struct store_options o = {.path = db, .log = log};
+    struct store *store;
+    int rc;
+
+    if (!log)
+        return err_set(e, ERR_INTERNAL, "no memory for the log");
+    rc = store_open(&o, &store, e);
+    if (!rc) {
+        rc = fn(store, arg, e);
+        store_close(store);
+    }
+    log_free(log);
+    return rc;
+}
+
+static int make_admin_key(struct store *store, void *arg, struct err *e)
+{
+    return admin_key(store, arg, e);
+}
+
+static int config_store(const struct config *cfg, char *ret, size_t size, struct err *e)
+{
+    return join(cfg->storage.data_dir, STORE_FILE, ret, size, e);
+}
+
+int admin_key_run(const char *config_file, struct err *e)
+{
+    struct config cfg;
+    char db[4096], path[4096];
+    int rc;
+
+    if (config_load(config_file, environ, &cfg, e))
+        return -1;
+    rc = config_store(&cfg, db, sizeof db, e) || join(cfg.dir, "admin.key", path, sizeof path, e) ||
+                 make_dir(cfg.storage.data_dir, 0700, e) || with_store(db, make_admin_key, path, e)
+             ? -1
+             : 0;
+    config_done(&cfg);
+    return rc;
+}
+
+struct verify {
+    int64_t checked, first_broken;
+};
+
+static int verify_rows(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct verify *v = arg;
+
+    return store_audit_verify(tx, &v->checked, &v->first_broken, e);
+}
+
+static int verify_store(struct store *store, void *arg, struct err *e)
+{
+    return store_read(store, verify_rows, arg, e);
+}
+
+int audit_verify_run(const char *config_file, int64_t *ret_checked, int64_t *ret_first_broken,
+                     struct err *e)
+{
+    struct verify v = {0};
+    struct config cfg;
+    char db[4096];
+    int rc;
+
+    if (config_load(config_file, environ, &cfg, e))
+        return -1;
+    rc = config_store(&cfg, db, sizeof db, e);
+    if (!rc && access(db, F_OK))
+        rc = err_sys(e, ERR_NOT_FOUND, errno, "no metadata at %s", db);
+    if (!rc)
+        rc = with_store(db, verify_store, &v, e);
+    config_done(&cfg);
+    *ret_checked = v.checked;
+    *ret_first_broken = v.first_broken;
+    return rc;
+}
+
 int init_run(const char *dir, struct err *e)
 {
-    char path[4096];
+    char path[4096], db[4096];
 
     if (refuse_existing(dir, e) || make_dirs(dir, e))
         return -1;
-    if (join(dir, SIGNING_KEY_FILE, path, sizeof path, e) || keyset_generate_file(path, e) ||
-        admin_key(dir, e))
+    if (join(dir, SIGNING_KEY_FILE, path, sizeof path, e) || keyset_generate_file(path, e))
+        return -1;
+    if (join(dir, "data/" STORE_FILE, db, sizeof db, e) ||
+        join(dir, "admin.key", path, sizeof path, e) || with_store(db, make_admin_key, path, e))
         return -1;
     /* Last: a directory with a configuration is a finished one. */
     return join(dir, "leasehold.yaml", path, sizeof path, e) || write_new(path, config_template, e)

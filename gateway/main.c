@@ -16,6 +16,8 @@ static const char usage[] =
     "  leasehold [run] --config FILE       serve until SIGTERM\n"
     "  leasehold check-config --config FILE\n"
     "  leasehold print-config --config FILE   the effective configuration, secrets masked\n"
+    "  leasehold admin-key --config FILE      one more admin key, into admin.key\n"
+    "  leasehold audit-verify --config FILE   is the audit trail whole? (not while it runs)\n"
     "  leasehold version\n"
     "\n"
     "Ready when <run_dir>/ready exists: line 1 is the URL, line 2 the pid. SIGTERM drains and "
@@ -35,7 +37,7 @@ static int engine_new(const struct config *cfg, const char *bin_dir, struct engi
 
 static int fail(const struct err *e)
 {
-    fprintf(stderr, "leasehold: %s: %s\n", err_code_name(e->code), e->msg);
+    fprintf(stderr, "leasehold: %s\n", e->msg);
     return 1;
 }
 
@@ -92,6 +94,32 @@ static int do_print(const char *file)
     return 0;
 }
 
+static int do_admin_key(const char *file)
+{
+    struct err e;
+
+    if (admin_key_run(file, &e))
+        return fail(&e);
+    puts("wrote admin.key beside the configuration");
+    return 0;
+}
+
+static int do_audit_verify(const char *file)
+{
+    int64_t checked, first_broken;
+    struct err e;
+
+    if (audit_verify_run(file, &checked, &first_broken, &e))
+        return fail(&e);
+    if (first_broken) {
+        fprintf(stderr, "leasehold: the audit trail is broken at row %lld\n",
+                (long long)first_broken);
+        return 1;
+    }
+    printf("%lld rows, the chain is whole\n", (long long)checked);
+    return 0;
+}
+
 static int do_init(const char *dir)
 {
     struct err e;
@@ -106,7 +134,8 @@ static int do_init(const char *dir)
 
 static int bad_usage(const char *what, const char *word)
 {
-    fprintf(stderr, "leasehold: %s%s%s\n\n%s", what, word ? " " : "", word ? word : "", usage);
+    fprintf(stderr, "leasehold: %s%s%s (leasehold --help)\n", what, word ? " " : "",
+            word ? word : "");
     return 2;
 }
 
@@ -115,8 +144,12 @@ struct command {
     int (*with_config)(const char *file);
 };
 
-static const struct command commands[] = {
-    {"run", do_run}, {"check-config", do_check}, {"print-config", do_print}, {NULL, NULL}};
+static const struct command commands[] = {{"run", do_run},
+                                          {"check-config", do_check},
+                                          {"print-config", do_print},
+                                          {"admin-key", do_admin_key},
+                                          {"audit-verify", do_audit_verify},
+                                          {NULL, NULL}};
 
 static int run_command(const char *name, const char *config, const char *dir)
 {
@@ -153,6 +186,8 @@ int main(int argc, char **argv)
                                                           : NULL;
         if (!strcmp(argv[i], "--help"))
             return fputs(usage, stdout) < 0;
+        if (!value && argv[i][0] != '-')
+            return bad_usage("options come by name, as in --config FILE; unexpected:", argv[i]);
         if (!value)
             return bad_usage("there is no option", argv[i]);
         if (++i == argc)

@@ -221,6 +221,7 @@ void op_grant_secret(struct call *c, struct op_secret *ret);
 int op_lease_get(struct call *c, struct err *e);
 bool op_lease_got(struct call *c);
 int op_lease_renew(struct call *c, struct err *e);
+bool op_lease_renewed(struct call *c);
 int op_lease_revoke(struct call *c, struct err *e);
 int op_lease_revoke_by(struct call *c, struct err *e);
 bool op_lease_revoked(struct call *c);

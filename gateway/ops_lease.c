@@ -167,6 +167,14 @@ bool op_lease_got(struct call *c)
     return true;
 }
 
+bool op_lease_renewed(struct call *c)
+{
+    struct grant *grant = c->result;
+
+    broker_lease_view(c->s->broker, &grant->lease);
+    return true;
+}
+
 int op_lease_renew(struct call *c, struct err *e)
 {
     const struct lease_renew_args *a = c->args;

@@ -165,7 +165,8 @@ int listener_open_tcp(struct server *s, struct err *e)
     int saved = errno;
     freeaddrinfo(found);
     if (fd < 0) {
-        return err_sys(e, ERR_INTERNAL, saved, "listen on %s:%s", host, port);
+        return err_sys(e, ERR_INTERNAL, saved, "http.port: listen on %s:%s%s", host, port,
+                       saved == EADDRINUSE ? " (0 takes any free one)" : "");
     }
     struct sockaddr_storage addr;
     socklen_t len = sizeof addr;

@@ -133,6 +133,7 @@ int broker_load_lease(struct broker *b, const struct lease *l, struct err *e)
     if (!n)
         return err_set(e, ERR_INTERNAL, "no memory for a lease");
     n->l = *l;
+    n->active_seq = l->grant_seq;
     n->session = s;
     n->due.index = HEAP_NONE;
     if (lease_ending(l)) { /* the door confirms with the snapshot of its next connection */

@@ -7,7 +7,7 @@
 enum lease_state broker_lease_state(const struct broker *b, const struct lease_node *n)
 {
     if (!n->ending_seq)
-        return n->session->acked >= n->l.grant_seq ? LEASE_ACTIVE : LEASE_PENDING;
+        return n->session->acked >= n->active_seq ? LEASE_ACTIVE : LEASE_PENDING;
     if (n->session->acked < n->ending_seq &&
         clock_boot_us(b->clock) - n->ending_us > UNCONFIRMED_AFTER_US)
         return LEASE_UNCONFIRMED;

@@ -97,6 +97,7 @@ class MainJob(unittest.TestCase):
         self.assertEqual(renewed["lease"]["lease_id"], lease_id)
         self.assertGreater(renewed["lease"]["expires_at"], grant["lease"]["expires_at"])
         self.assertNotEqual(renewed["token"], grant["token"])
+        self.assertEqual(renewed["lease"]["state"], "active")  # never back to pending
         time.sleep(4.2)
         echo(self, client, "past the first expiry")
         again = self.gateway.expect(200, "GET", f"/leases/{lease_id}")

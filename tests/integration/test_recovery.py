@@ -264,6 +264,39 @@ class Recovery(unittest.TestCase):
         done = gateway.run_program("leasehold", "run", "--config", gateway.config)
         self.assertEqual(done.returncode, 1)
         self.assertIn("another gateway runs", done.stderr)
+        with open(os.path.join(gateway.run_dir, "ready"), encoding="ascii") as ready:
+            self.assertEqual(ready.read().split(), [gateway.url, str(gateway.process.pid)])
+
+    def test_a_store_that_is_gone_is_never_silently_made_anew(self):
+        gateway = self.start()
+        gateway.stop()
+        db = os.path.join(gateway.dir, "data", "leasehold.db")
+        os.rename(db, db + ".away")
+        done = gateway.run_program("leasehold", "run", "--config", gateway.config)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no metadata at", done.stderr)
+        self.assertFalse(os.path.exists(db))
+        os.rename(db + ".away", db)
+        gateway.start()
+        gateway.expect(200, "GET", f"/chats/{self.chat}")
+
+    def test_a_further_admin_key_and_the_audit_trail_by_command(self):
+        gateway = self.start()
+        done = gateway.run_program("leasehold", "audit-verify", "--config", gateway.config)
+        self.assertEqual(done.returncode, 1)  # it runs
+        gateway.stop()
+        done = gateway.run_program("leasehold", "admin-key", "--config", gateway.config)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("exists already", done.stderr)
+        os.remove(os.path.join(gateway.dir, "admin.key"))
+        done = gateway.run_program("leasehold", "admin-key", "--config", gateway.config)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = gateway.run_program("leasehold", "audit-verify", "--config", gateway.config)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("the chain is whole", done.stdout)
+        gateway.start()
+        with open(os.path.join(gateway.dir, "admin.key"), encoding="ascii") as key:
+            gateway.expect(200, "GET", f"/chats/{self.chat}", key=key.read().strip())
 
 
 if __name__ == "__main__":

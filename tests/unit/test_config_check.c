@@ -114,6 +114,11 @@ static void checks_between_keys_name_where_the_value_stands(void **state)
     assert_refused("sandbox: {chat_mount_path: x}\n", ":1: sandbox: a mount path must be absolute");
     assert_refused("sandbox: {chat_mount_path: /opt/user-tools}\n", ": sandbox: two mount paths");
     assert_refused("sandbox: {uid: 10002}\n", ": door.uid must not be sandbox.uid");
+    assert_refused("lease: {seal_after_seconds: 3}\n",
+                   ":1: lease.seal_after_seconds must exceed lease.stale_after_seconds");
+    assert_refused("door: {host: 0.0.0.0}\n", ":1: door.host 0.0.0.0 needs door.public_host");
+    assert_refused("profiles: [{name: default, command: [x], network: bridge}]\n",
+                   ":1: network of profile default must be none with sandbox.engine local");
     assert_refused("door: {tls: files}\n",
                    ":1: door.tls files needs door.cert_file and door.key_file");
     assert_refused("lease: {issuer: 'a\"b'}\n", ":1: lease.issuer must be 1 to 127 printable");
