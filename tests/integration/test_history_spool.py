@@ -224,6 +224,7 @@ class Kills(History):
                 if client.recv(30)[1].decode() != line:
                     return
                 sent.append(line)
+                time.sleep(0.001)
 
         talker = threading.Thread(target=talk, daemon=True)
         talker.start()
@@ -235,6 +236,7 @@ class Kills(History):
         talker.join(30)
         self.assertFalse(talker.is_alive())
         self.stop(sandbox)
+        wait_for(self, "the last ingest", lambda: not self.spools())
         self.assertGreater(len(sent), 100)
         with self.subTest(seed=seed):
             self.assertEqual(self.said("user"), sent)
