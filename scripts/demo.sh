@@ -27,15 +27,24 @@ wait_for() {
 }
 
 lines_in() { [ "$(wc -l <"$1")" -ge "$2" ]; }
+# One `ready` and no `reconnecting`: the connection was never made anew.
+same_socket() {
+    [ "$(grep -c '"event":"ready"' "$1")" = 1 ] || die "the connection was made anew"
+    if has_event "$1" reconnecting || has_event "$1" closed; then die "the connection was lost"; fi
+}
 has_event() { grep -q "\"event\":\"$2\"" "$1"; }
-ready_again() { [ -e "$dir/run/ready" ] && [ "$(sed -n 2p "$dir/run/ready")" = "$gateway" ]; }
+ready_again() {
+    kill -0 "$gateway" 2>/dev/null || die "the gateway has ended"
+    [ "$(sed -n 2p "$dir/run/ready" 2>/dev/null)" = "$gateway" ]
+}
 
 start_gateway() {
     "$bin/leasehold" run --config "$dir/leasehold.yaml" >>"$dir/gateway.log" 2>&1 &
     gateway=$!
     wait_for 20 "the gateway" ready_again
     LEASEHOLD_URL=$(sed -n 1p "$dir/run/ready")
-    export LEASEHOLD_URL
+    LEASEHOLD_HTTP_PORT=${LEASEHOLD_URL##*:} # the same one after a restart
+    export LEASEHOLD_URL LEASEHOLD_HTTP_PORT
 }
 
 admin() { "$bin/leasectl" --key-file "$dir/admin.key" --json "$@"; }
@@ -55,7 +64,8 @@ clean_up() {
     local status=$?
     trap - EXIT INT TERM
     if [ -n "$gateway" ] && kill -0 "$gateway" 2>/dev/null; then
-        if [ -n "${session:-}" ]; then bot sandbox stop "$session" >/dev/null 2>&1 || true; fi
+        admin sandbox ls --status running 2>/dev/null | jq -r '.items[].session_id' |
+            while read -r id; do admin sandbox stop "$id" >/dev/null 2>&1 || true; done
         kill "$gateway" 2>/dev/null || true
         wait "$gateway" 2>/dev/null || true
     fi
@@ -91,7 +101,7 @@ t=$(now_us)
 opened=$(bot sandbox open "$chat" --lease)
 session=$(jq -r .sandbox.session_id <<<"$opened")
 say "sandbox opened with a lease in one call" "$(ms_since "$t")"
-say "its door: $(jq -r .grant.endpoint.url <<<"$opened"), network: $(jq -r .sandbox.isolation.network <<<"$opened")" ""
+say "  door $(jq -r .grant.endpoint.url <<<"$opened"), network: $(jq -r .sandbox.isolation.network <<<"$opened")" ""
 
 connect first 4
 lease=$(sed -n 's/.*"event":"ready".*"lease_id":"\([^"]*\)".*/\1/p' "$dir/first.events")
@@ -101,9 +111,11 @@ wait_for 10 "the agent's answer" lines_in "$dir/first.out" 1
 say "leasectl connect: the agent answers \"$(tail -n1 "$dir/first.out")\"" "$(ms_since "$t")"
 
 wait_for 20 "the renewal" has_event "$dir/first.events" renewed
+t=$(now_us)
 echo "still the same socket" >&"$in"
 wait_for 10 "the agent's answer" lines_in "$dir/first.out" 2
-say "the lease was renewed: \"$(tail -n1 "$dir/first.out")\"" ""
+same_socket "$dir/first.events"
+say "the lease was renewed: \"$(tail -n1 "$dir/first.out")\"" "$(ms_since "$t")"
 
 revoked=$(admin lease revoke "$lease" --wait 5000 --reason demo)
 wait_for 10 "the cut" has_event "$dir/first.events" closed
@@ -114,15 +126,16 @@ exec {in}>&-
 connect second 60
 lease=$(sed -n 's/.*"event":"ready".*"lease_id":"\([^"]*\)".*/\1/p' "$dir/second.events")
 { kill -9 "$gateway" && wait "$gateway"; } 2>/dev/null || true
+t=$(now_us)
 echo "who needs a gateway" >&"$in"
 wait_for 10 "the agent's answer" lines_in "$dir/second.out" 1
-say "the gateway was killed with -9: \"$(tail -n1 "$dir/second.out")\"" ""
+say "the gateway was killed with -9: \"$(tail -n1 "$dir/second.out")\"" "$(ms_since "$t")"
 t=$(now_us)
 start_gateway
 took=$(ms_since "$t")
 echo "welcome back" >&"$in"
 wait_for 10 "the agent's answer" lines_in "$dir/second.out" 2
-if has_event "$dir/second.events" closed; then die "the connection was closed"; fi
+same_socket "$dir/second.events"
 say "restarted, sandbox adopted, same connection: \"$(tail -n1 "$dir/second.out")\"" "$took"
 
 t=$(now_us)
