@@ -31,8 +31,11 @@ struct call *call_new(struct services *s)
 
 void call_free(struct call *c)
 {
-    if (c)
-        arena_free(c->arena);
+    if (!c)
+        return;
+    if (c->drop)
+        c->drop(c);
+    arena_free(c->arena);
 }
 
 static void log_call(const struct call *c)
@@ -238,6 +241,7 @@ void call_answer_early(struct call *c)
     arena = early->arena;
     *early = *c;
     early->arena = arena;
+    early->drop = NULL;
     early->result = call_alloc(early, c->op->out_size);
     if (!early->result) {
         call_free(early);

@@ -93,6 +93,7 @@ struct call {
     struct job job;
     struct store_job store_job;
     void *state;                   /* of an op whose `after` waits */
+    void (*drop)(struct call *c);  /* frees what of `state` is not in the arena; may be NULL */
     struct idempotent *idempotent; /* idempotency.h; NULL: no Idempotency-Key */
 };
 

@@ -185,21 +185,37 @@ struct lease_list_args {
     bool has_state;
     int state;
 };
+extern const char *const lease_use_offered[]; /* what can be asked for today */
+extern const struct field lease_grant_in[], lease_id_in[], lease_renew_in[];
+extern const struct field lease_list_in[], lease_list_out[];
+int op_lease_list(struct call *c, struct err *e);
+bool op_lease_listed(struct call *c);
+int op_lease_grant(struct call *c, struct err *e);
+void op_grant_secret(struct call *c, struct op_secret *ret);
+int op_lease_get(struct call *c, struct err *e);
+bool op_lease_got(struct call *c);
+int op_lease_renew(struct call *c, struct err *e);
+bool op_lease_renewed(struct call *c);
+
+/* --- ops_revoke.c ---------------------------------------------------------------------------- */
+
 struct lease_revoke_args { /* DELETE /leases/{lease_id} */
     struct id lease_id;
     char *reason;
     bool has_wait_ms;
     int64_t wait_ms;
 };
-struct revoke_selector {
-    struct id lease_id, session_id;
-    bool has_lease_id, has_session_id;
+struct revoke_selector { /* exactly one of them */
+    struct id lease_id, session_id, chat_id, user_id, api_key_id;
+    bool has_lease_id, has_session_id, has_chat_id, has_user_id, has_api_key_id;
+    char *kid;
+    bool all;
 };
 struct lease_revoke_by_args { /* POST /leases/revoke */
     struct revoke_selector selector;
     char *reason;
-    bool has_wait_ms;
-    int64_t wait_ms;
+    bool dry_run, has_expected_count, has_wait_ms;
+    int64_t expected_count, wait_ms;
 };
 struct revoke_door {
     struct id session_id;
@@ -211,21 +227,10 @@ struct lease_revoked {
     struct list doors;       /* struct revoke_door */
     struct list unconfirmed; /* struct id */
 };
-extern const struct field lease_grant_in[], lease_id_in[], lease_renew_in[], lease_revoke_in[],
-    lease_revoke_by_in[], lease_revoked_out[];
-extern const struct field lease_list_in[], lease_list_out[];
-int op_lease_list(struct call *c, struct err *e);
-bool op_lease_listed(struct call *c);
-int op_lease_grant(struct call *c, struct err *e);
-void op_grant_secret(struct call *c, struct op_secret *ret);
-int op_lease_get(struct call *c, struct err *e);
-bool op_lease_got(struct call *c);
-int op_lease_renew(struct call *c, struct err *e);
-bool op_lease_renewed(struct call *c);
+extern const struct field lease_revoke_in[], lease_revoke_by_in[], lease_revoked_out[];
 int op_lease_revoke(struct call *c, struct err *e);
 int op_lease_revoke_by(struct call *c, struct err *e);
 bool op_lease_revoked(struct call *c);
-
-extern const char *const lease_use_offered[]; /* what can be asked for today */
+bool op_lease_revoked_by(struct call *c);
 
 #endif

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "bot_ws.h"
-#include "leasehold/door_proto.h"
+#include "bulk_revoke.h"
 #include "ops.h"
 
 const struct field key_create_in[] = {
@@ -164,13 +164,6 @@ int op_key_list(struct call *c, struct err *e)
 
 /* --- change, end ----------------------------------------------------------------------------- */
 
-struct narrowing {
-    struct call *c;
-    const struct api_key *key; /* as it is now */
-    struct lease_ending how;
-    size_t ended;
-};
-
 /* May the key have issued this, as it is now? */
 static bool still_may(const struct api_key *k, const struct lease *l)
 {
@@ -179,26 +172,31 @@ static bool still_may(const struct api_key *k, const struct lease *l)
            (!k->expires_at || l->max_expires_at <= k->expires_at);
 }
 
-static int end_lease(void *ctx, const struct lease *l, struct err *e)
-{
-    struct narrowing *n = ctx;
-    bool changed;
+struct narrowing {
+    const struct api_key *key; /* as it is now */
+    struct bulk *bulk;
+};
 
-    if (still_may(n->key, l))
-        return 0;
-    if (lease_end_one(n->c->tx, l, &n->how, &changed, e))
-        return -1;
-    n->ended += changed;
-    return 0;
+static int narrow_each(void *ctx, const struct lease *l, struct err *e)
+{
+    const struct narrowing *n = ctx;
+
+    return still_may(n->key, l) ? 0 : bulk_add(n->bulk, l, e);
 }
 
-/* Ends the leases that the key may not have issued any more. */
+/* Collects the leases that the key may not have issued any more, and ends the first of them. From
+ * here on it issues no more of these: that goes by the row which is written with this. */
 static int end_leases(struct call *c, const struct api_key *k, const char *reason, struct err *e)
 {
-    struct narrowing n = {
-        .c = c, .key = k, .how = {.code = CLOSE_REVOKED, .reason = reason, .caller = &c->caller}};
+    const struct store_match match = {.by = MATCH_API_KEY, .id = k->key_id};
+    struct narrowing n = {.key = k, .bulk = bulk_new(c, reason)};
 
-    return store_lease_each_of_key(c->tx, &k->key_id, end_lease, &n, e);
+    if (!n.bulk)
+        return err_set(e, ERR_INTERNAL, "no memory for the key");
+    return store_lease_each_match(c->tx, &match, &(struct caller){0}, narrow_each, &n, e) ||
+                   bulk_write(n.bulk, e)
+               ? -1
+               : 0;
 }
 
 static void apply(struct api_key *k, const struct key_update_args *a)
@@ -222,6 +220,8 @@ int op_key_update(struct call *c, struct err *e)
     const struct key_update_args *a = c->args;
     struct api_key *k = c->result;
 
+    if (c->state)
+        return bulk_write(c->state, e);
     if (store_api_key_get(c->tx, &a->key_id, c->arena, k, e))
         return -1;
     if (k->revoked_at)
@@ -232,22 +232,11 @@ int op_key_update(struct call *c, struct err *e)
         end_leases(c, k, "rights_changed", e) || store_idempotency_forget(c->tx, &k->key_id, e) ||
         audit(c, k, e))
         return -1;
-    c->state = k;
     return 0;
 }
 
-int op_key_revoke(struct call *c, struct err *e)
+static int revoke_key(struct call *c, struct api_key *k, struct err *e)
 {
-    const struct key_args *a = c->args;
-    struct api_key *k = call_alloc(c, sizeof *k);
-
-    if (!k)
-        return err_set(e, ERR_INTERNAL, "no memory for the key");
-    if (store_api_key_get(c->tx, &a->key_id, c->arena, k, e))
-        return -1;
-    c->state = k;
-    if (k->revoked_at)
-        return 0;
     k->revoked_at = store_now_ms(c->tx);
     return store_api_key_update(c->tx, k, e) || end_leases(c, k, "key_revoked", e) ||
                    store_idempotency_forget(c->tx, &k->key_id, e) || audit(c, k, e)
@@ -255,16 +244,28 @@ int op_key_revoke(struct call *c, struct err *e)
                : 0;
 }
 
+int op_key_revoke(struct call *c, struct err *e)
+{
+    const struct key_args *a = c->args;
+    struct api_key *k = c->result;
+
+    if (c->state)
+        return bulk_write(c->state, e);
+    if (store_api_key_get(c->tx, &a->key_id, c->arena, k, e))
+        return -1;
+    return k->revoked_at ? 0 : revoke_key(c, k, e);
+}
+
 bool op_key_changed(struct call *c)
 {
-    const struct api_key *k = c->state;
+    const struct api_key *k = c->result;
 
     /* A key that went on working because there was no memory to end it would be a broken promise;
-     * the next start reads all of them. */
+     * the next start reads all of them. Again after each write of a long end: it does no harm. */
     if (auth_put(c->s->auth, k, &c->e)) {
         log_event(c->s->log, LOG_ERROR, "changes_lost", LF_STR("detail", "no memory; restarting"));
         abort();
     }
     bot_ws_key_changed(c->s->bots, &k->key_id);
-    return true;
+    return !c->state || bulk_continue(c->state);
 }

@@ -166,38 +166,6 @@ int store_lease_each_open(struct store_tx *tx, const struct id *session_id,
     }
 }
 
-static int next_open_of_key(struct store_tx *tx, const struct lease *after, struct lease *ret,
-                            struct err *e)
-{
-    struct stmt st;
-    if (stmt_open(&st, tx->conn, "lease",
-                  SELECT_LEASE "WHERE api_key_id = ? AND lease_id > ? AND state <> 'closed'"
-                               " ORDER BY lease_id LIMIT 1",
-                  e) != 0) {
-        return -1;
-    }
-    bind_id(&st, &after->api_key_id);
-    bind_id(&st, &after->lease_id);
-    return end_with_lease(&st, ret, e);
-}
-
-int store_lease_each_of_key(struct store_tx *tx, const struct id *key_id,
-                            int (*each)(void *ctx, const struct lease *l, struct err *e), void *ctx,
-                            struct err *e)
-{
-    struct lease l = {.api_key_id = *key_id};
-    struct err last;
-    for (;;) {
-        struct lease after = l;
-        if (next_open_of_key(tx, &after, &l, &last) != 0) {
-            return stmt_walk_end(&last, e);
-        }
-        if (each(ctx, &l, e) != 0) {
-            return -1;
-        }
-    }
-}
-
 /* --- list ------------------------------------------------------------------------------------- */
 
 struct lease_walk {
@@ -258,6 +226,62 @@ int store_lease_list(struct store_tx *tx, const struct store_list *l, const stru
     bind_text(&st, one != NULL && f->names[1] != NULL ? f->names[1] : one);
     list_bind_seen(&st, l);
     list_bind_page(&st, l);
+    return list_walk(&st, walk_lease, &w, e);
+}
+
+/* --- what is to end -----------------------------------------------------------------------------
+ * Leases are open only while their session is active, so a chat's and a user's are found by their
+ * few active sessions, not among all that they ever had. */
+
+/* The first term is the one of the indices. */
+#define MATCH_LEASES(which)                                                                        \
+    SELECT_LEASE "WHERE state <> 'closed' AND state IN ('pending', 'active') AND " which           \
+                 " AND " LIST_SEEN "ORDER BY session_id, lease_id"
+
+#define OF_ACTIVE_SESSIONS(column)                                                                 \
+    "session_id IN (SELECT session_id FROM sandboxes WHERE " column " = ?"                         \
+    " AND status IN ('starting', 'running', 'stopping'))"
+
+static const char *match_sql(const struct store_match *m)
+{
+    switch (m->by) {
+    case MATCH_SESSION:
+        return MATCH_LEASES("session_id = ?");
+    case MATCH_CHAT:
+        return MATCH_LEASES(OF_ACTIVE_SESSIONS("chat_id"));
+    case MATCH_USER:
+        return MATCH_LEASES(OF_ACTIVE_SESSIONS("user_id"));
+    case MATCH_API_KEY:
+        return MATCH_LEASES("api_key_id = ?");
+    case MATCH_KID:
+        return MATCH_LEASES("kid = ?");
+    case MATCH_ALL:
+        break;
+    }
+    return MATCH_LEASES("1 = 1");
+}
+
+static void match_bind(struct stmt *st, const struct store_match *m)
+{
+    if (m->by == MATCH_KID) {
+        bind_text(st, m->kid);
+    } else if (m->by != MATCH_ALL) {
+        bind_id(st, &m->id);
+    }
+}
+
+int store_lease_each_match(struct store_tx *tx, const struct store_match *m,
+                           const struct caller *caller,
+                           int (*each)(void *ctx, const struct lease *l, struct err *e), void *ctx,
+                           struct err *e)
+{
+    struct lease_walk w = {.each = each, .ctx = ctx};
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "lease", match_sql(m), e) != 0) {
+        return -1;
+    }
+    match_bind(&st, m);
+    list_bind_seen(&st, &(struct store_list){.caller = caller});
     return list_walk(&st, walk_lease, &w, e);
 }
 

@@ -150,10 +150,19 @@ int store_lease_each_open(struct store_tx *tx, const struct id *session_id,
                           int (*each)(void *ctx, const struct lease *l, struct err *e), void *ctx,
                           struct err *e) MUST_CHECK;
 
-/* The same of one API key, which issued them. */
-int store_lease_each_of_key(struct store_tx *tx, const struct id *key_id,
-                            int (*each)(void *ctx, const struct lease *l, struct err *e), void *ctx,
-                            struct err *e) MUST_CHECK;
+/* Which leases to end. */
+struct store_match {
+    enum { MATCH_ALL, MATCH_SESSION, MATCH_CHAT, MATCH_USER, MATCH_API_KEY, MATCH_KID } by;
+    struct id id;    /* of what it goes by */
+    const char *kid; /* MATCH_KID: of the key that signed their tokens */
+};
+
+/* Every lease that is pending or active, matches, and is seen by the caller; a session's stand
+ * together. `each` must not use the store. */
+int store_lease_each_match(struct store_tx *tx, const struct store_match *m,
+                           const struct caller *caller,
+                           int (*each)(void *ctx, const struct lease *l, struct err *e), void *ctx,
+                           struct err *e) MUST_CHECK;
 
 /* One entry of a session's log (docs/leases.md): op "grant" | "extend" | "revoke" | "revoke_all"; a
  * zero lease_id is none. */
