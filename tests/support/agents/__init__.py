@@ -1,5 +1,5 @@
-"""Small agents for sandboxes, as commands of a profile. The source goes along in the arguments, so that
-nothing has to be bound into the sandbox; packed and cut, because a word of a command has a limit."""
+"""Small agents for sandboxes, as commands of a profile. The source goes along in the arguments, so
+that nothing has to be bound into the sandbox; packed and cut, because a word has a limit."""
 
 import base64
 import os

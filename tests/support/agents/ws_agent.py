@@ -1,10 +1,10 @@
-"""An agent that speaks WebSocket on 127.0.0.1:PORT (`ws PORT`). Runs inside a sandbox, with tests/support/ws.py
-before it as the module ws.
+"""An agent that speaks WebSocket on 127.0.0.1:PORT (`ws PORT`). Runs inside a sandbox, with ws.py of
+tests/support before it as the module ws.
 
 Answers each message by the same one, in fragments of random lengths. A text message may be an order:
-    !close CODE [REASON]   !end (no Close)   !exit    !flood   !stall   !path   !fragments (of the last message)
-    !bad-text   !masked    !too-long
-What it has done is in the chat's files: sent, received, code (of the last Close), connections.
+    !close CODE [REASON]  !end (no Close)  !exit (status 3)  !flood  !stall  !path  !ping
+    !bad-text  !masked  !too-long
+What it has done is in the chat's files: sent, received, connections, code (of the last Close).
 """
 
 import os
