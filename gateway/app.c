@@ -350,7 +350,12 @@ static int host_make(struct app *a, struct err *e)
                                       .log = a->s.log,
                                       .bin_dir = a->o->bin_dir,
                                       .wait_ready = sessions_wait_ready};
-    return a->o->engine_new(&a->cfg, a->o->bin_dir, &a->s.host.engine, e);
+    if (a->o->engine_new(&a->cfg, a->o->bin_dir, &a->s.host.engine, e))
+        return -1;
+    if (a->s.host.engine->weakness[0])
+        log_event(a->s.log, LOG_WARNING, "limits_by_rlimit",
+                  LF_STR("detail", a->s.host.engine->weakness));
+    return 0;
 }
 
 static int server_make(struct app *a, struct err *e)

@@ -2,6 +2,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -63,6 +64,8 @@ static int do_run(const char *file)
     struct app_options o = {.config_file = file, .bin_dir = dir, .engine_new = engine_new};
     struct err e;
 
+    /* Of no use to us, but doors and sandboxes would inherit it. Here, as it is each thread's. */
+    (void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
     return bin_dir(dir, &e) || app_run(&o, &e) ? fail(&e) : 0;
 }
 

@@ -26,7 +26,8 @@ static int spec_fill(const struct sandbox_host *h, const struct sandbox_start *s
         .node = cfg->app.node,
         .uid = cfg->door.uid,
         .gid = cfg->door.gid,
-        .agent_gid = cfg->sandbox.gid,
+        /* Without root an agent has our ids, and we could give nothing away. */
+        .agent_gid = geteuid() == 0 ? cfg->sandbox.gid : (int64_t)getegid(),
         .leeway_s = cfg->lease.clock_skew_seconds,
         .ttl_max_s = cfg->lease.ttl_max_seconds,
         .stale_s = cfg->lease.stale_after_seconds,

@@ -293,6 +293,15 @@ static const struct engine_vtable local_vtable = {
     .free = local_free,
 };
 
+static void tell_ungrouped(const char *names, struct engine *g)
+{
+    if (names[0] != '\0')
+        snprintf(g->weakness, sizeof(g->weakness),
+                 "no control group can be made here for: %s- rlimits stand in for memory (of each "
+                 "process) and pids, nothing for cpu",
+                 names);
+}
+
 int engine_local_new(const struct config *cfg, const char *bin_dir, struct engine **ret,
                      struct err *e)
 {
@@ -300,6 +309,7 @@ int engine_local_new(const struct config *cfg, const char *bin_dir, struct engin
     int64_t uid = is_root ? cfg->sandbox.uid : (int64_t)geteuid();
     int64_t gid = is_root ? cfg->sandbox.gid : (int64_t)getegid();
     struct engine_local *l = calloc(1, sizeof(*l));
+    char ungrouped[64] = "";
     if (l == NULL)
         return err_set(e, ERR_INTERNAL, "no memory");
     l->base.v = &local_vtable;
@@ -307,10 +317,12 @@ int engine_local_new(const struct config *cfg, const char *bin_dir, struct engin
     l->bin_dir = realpath(bin_dir, NULL); /* leasekeep takes no path with a symlink */
     if (l->bin_dir == NULL)
         err_sys(e, ERR_ENGINE_UNAVAILABLE, errno, "the directory of the programs");
-    if (l->bin_dir == NULL || local_probe(l->bin_dir, uid, gid, e) < 0) {
+    if (l->bin_dir == NULL ||
+        local_probe(l->bin_dir, uid, gid, ungrouped, sizeof(ungrouped), e) < 0) {
         local_free(&l->base);
         return -1;
     }
+    tell_ungrouped(ungrouped, &l->base);
     *ret = &l->base;
     return 0;
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -88,7 +89,8 @@ static int end_status(pid_t pid)
     return r == pid && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static int run_probe(const char *program, int64_t uid, int64_t gid, struct err *e)
+static int run_probe(const char *program, int64_t uid, int64_t gid, char *ret_ungrouped,
+                     size_t size, struct err *e)
 {
     char uid_text[24], gid_text[24], said[128];
     int64_t start;
@@ -106,6 +108,7 @@ static int run_probe(const char *program, int64_t uid, int64_t gid, struct err *
     if (r == 0) {
         read_words(pipe_fd[0], said, sizeof(said));
         r = end_status(pid) == 0 ? 0 : explain(said, e);
+        snprintf(ret_ungrouped, size, "%s", r == 0 ? said : "");
     } else {
         e->code = ERR_ENGINE_UNAVAILABLE;
     }
@@ -113,7 +116,43 @@ static int run_probe(const char *program, int64_t uid, int64_t gid, struct err *
     return r;
 }
 
-int local_probe(const char *bin_dir, int64_t uid, int64_t gid, struct err *e)
+/* The capabilities in force, a bit each; all when they cannot be read. */
+static uint64_t capabilities(void)
+{
+    char line[128];
+    unsigned long long bits = ~0ull;
+    FILE *file = fopen("/proc/self/status", "re");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+        if (sscanf(line, "CapEff: %llx", &bits) == 1)
+            break;
+    if (file != NULL)
+        fclose(file);
+    return bits;
+}
+
+/* A root that lacks some of them, as in a container, fails at some later step with a bare EPERM. */
+static int check_root(struct err *e)
+{
+    static const struct {
+        const char *name;
+        int number;
+    } needed[] = {{"CHOWN", CAP_CHOWN},     {"DAC_OVERRIDE", CAP_DAC_OVERRIDE},
+                  {"FOWNER", CAP_FOWNER},   {"KILL", CAP_KILL},
+                  {"SETGID", CAP_SETGID},   {"SETUID", CAP_SETUID},
+                  {"SETPCAP", CAP_SETPCAP}, {"SYS_ADMIN", CAP_SYS_ADMIN}};
+    uint64_t has = capabilities();
+    for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
+        if ((has >> needed[i].number & 1) == 0)
+            return err_set(
+                e, ERR_ENGINE_UNAVAILABLE,
+                "root without CAP_%s cannot start sandboxes: give it that capability, or "
+                "run leasehold as an ordinary user",
+                needed[i].name);
+    return 0;
+}
+
+int local_probe(const char *bin_dir, int64_t uid, int64_t gid, char *ret_ungrouped, size_t size,
+                struct err *e)
 {
     static const char *const programs[] = {"leaseinit", "demo-agent", "leasekeep"};
     char path[PATH_MAX];
@@ -126,5 +165,7 @@ int local_probe(const char *bin_dir, int64_t uid, int64_t gid, struct err *e)
                        BWRAP_PATH " is missing: apt-get install -y bubblewrap");
     if (uid <= 0 && geteuid() == 0)
         return err_set(e, ERR_ENGINE_UNAVAILABLE, "sandbox.uid must not be root's");
-    return run_probe(path, uid, gid, e);
+    if (geteuid() == 0 && check_root(e) < 0)
+        return -1;
+    return run_probe(path, uid, gid, ret_ungrouped, size, e);
 }

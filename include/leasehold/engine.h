@@ -89,6 +89,7 @@ struct engine_vtable {
 
 struct engine {
     const struct engine_vtable *v;
+    char weakness[160]; /* what limits it cannot hold as it should here; "": it can */
 };
 
 /* `bin_dir`: where leasekeep, leaseinit and demo-agent stand. Probes once that bubblewrap can run

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,7 +20,25 @@ static void reset_signals(void)
         syscall(SYS_rt_sigaction, sig, default_action, NULL, NSIG / 8);
 }
 
-static void become_agent(char **command, const struct agent_stdio *io, pid_t parent, int why_fd)
+static int limit(int resource, uint64_t n)
+{
+    if (n == 0)
+        return 0;
+    return setrlimit((__rlimit_resource_t)resource, &(struct rlimit){.rlim_cur = n, .rlim_max = n});
+}
+
+/* The kernel counts the processes of a uid in each user namespace apart, so those of other sandboxes
+ * do not count here; we ourselves do. */
+static int set_limits(const struct agent *a)
+{
+    return limit(RLIMIT_NPROC, a->pids != 0 ? a->pids + 1 : 0) < 0 ||
+                   limit(RLIMIT_AS, a->memory_bytes) < 0
+               ? -1
+               : 0;
+}
+
+static void become_agent(const struct agent *a, char **command, const struct agent_stdio *io,
+                         pid_t parent, int why_fd)
 {
     sigset_t none;
     sigemptyset(&none);
@@ -31,7 +50,7 @@ static void become_agent(char **command, const struct agent_stdio *io, pid_t par
     if (getppid() != parent)
         _exit(126);
     /* All other descriptors are ours and close on exec: what we inherited was closed at our start. */
-    if (dup2(io->in, STDIN_FILENO) >= 0 && dup2(io->out, STDOUT_FILENO) >= 0)
+    if (dup2(io->in, STDIN_FILENO) >= 0 && dup2(io->out, STDOUT_FILENO) >= 0 && set_limits(a) == 0)
         execvp(command[0], command);
     int why = errno;
     ssize_t n = write(why_fd, &why, sizeof(why));
@@ -46,7 +65,7 @@ int agent_start(struct agent *a, char **command, const struct agent_stdio *io)
     pid_t parent = getpid();
     a->pid = fork();
     if (a->pid == 0)
-        become_agent(command, io, parent, why_pipe[1]);
+        become_agent(a, command, io, parent, why_pipe[1]);
     close(why_pipe[1]);
     int why = 0;
     ssize_t n = 0;

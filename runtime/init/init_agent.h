@@ -3,9 +3,12 @@
 #define INIT_AGENT_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 struct agent {
+    /* Where there is no control group for it, 0: none. Of each process, and of all together. */
+    uint64_t memory_bytes, pids;
     pid_t pid;
     bool exited;
     int code;          /* exit code; 128 + signal when a signal ended it */

@@ -120,6 +120,10 @@ void guard_finish(struct keep_guard *g);
 
 /* ---- keep_cgroup.c ---- */
 
+enum keep_limit { LIMIT_MEMORY, LIMIT_PIDS, LIMIT_CPU, LIMITS };
+
+extern const char *const keep_limit_names[LIMITS];
+
 struct keep_cgroups {
     struct {
         char dir[KEEP_PATH_SIZE];
@@ -128,11 +132,11 @@ struct keep_cgroups {
     size_t n;
     char v2_parent[KEEP_PATH_SIZE]; /* "": not decided */
     int oom_fd;                     /* of the file with the `oom_kill` counter, -1: none */
+    bool missing[LIMITS];           /* wanted, but no control group holds it */
 };
 
-/* Makes groups for the limits that this machine lets us set; notes in the log what it does not. */
-void cgroups_make(struct keep_cgroups *c, const struct keep_guard *g, const struct keep_spec *s,
-                  struct keep_log *log);
+/* Makes groups for the limits that this machine lets us set; the others are `missing`. */
+void cgroups_make(struct keep_cgroups *c, const struct keep_guard *g, const struct keep_spec *s);
 int cgroups_join(const struct keep_cgroups *c); /* in the child; -1 with errno */
 bool cgroups_oom_killed(const struct keep_cgroups *c);
 
@@ -152,12 +156,14 @@ struct keep_bwrap {
     int files[KEEP_FILES_MAX];
     size_t files_n;
     char args_text[16];
+    char limit_text[2][40]; /* words for leaseinit */
     const char *argv[KEEP_ARGS_MAX + 16];
 };
 
-/* `with_init`: run the agent below leaseinit; otherwise the command itself. */
-int bwrap_prepare(struct keep_bwrap *b, const struct keep_spec *s, bool with_init, int info_fd,
-                  struct fault *f);
+/* `init_limits`: run the agent below leaseinit, which sets those of the spec's limits that are true
+ * here. NULL: run the command itself. */
+int bwrap_prepare(struct keep_bwrap *b, const struct keep_spec *s, const bool *init_limits,
+                  int info_fd, struct fault *f);
 void bwrap_release(struct keep_bwrap *b);
 
 /* ---- keep_launch.c ---- */

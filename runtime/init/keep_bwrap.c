@@ -140,7 +140,23 @@ static void add_environment(struct options *o, const struct keep_spec *s)
         OPTION(o, "--setenv", s->env[i].name, s->env[i].value);
 }
 
-static void fill_argv(struct keep_bwrap *b, const struct keep_spec *s, bool with_init)
+static size_t add_limits(struct keep_bwrap *b, const struct keep_spec *s, const bool *limits,
+                         size_t n)
+{
+    if (limits[LIMIT_MEMORY]) {
+        snprintf(b->limit_text[0], sizeof(b->limit_text[0]), "memory_bytes=%llu",
+                 (unsigned long long)s->memory_bytes);
+        b->argv[n++] = b->limit_text[0];
+    }
+    if (limits[LIMIT_PIDS]) {
+        snprintf(b->limit_text[1], sizeof(b->limit_text[1]), "pids=%llu",
+                 (unsigned long long)s->pids);
+        b->argv[n++] = b->limit_text[1];
+    }
+    return n;
+}
+
+static void fill_argv(struct keep_bwrap *b, const struct keep_spec *s, const bool *init_limits)
 {
     size_t n = 0;
     snprintf(b->args_text, sizeof(b->args_text), "%d", b->args_fd);
@@ -148,9 +164,10 @@ static void fill_argv(struct keep_bwrap *b, const struct keep_spec *s, bool with
     b->argv[n++] = "--args";
     b->argv[n++] = b->args_text;
     b->argv[n++] = "--";
-    if (with_init) {
+    if (init_limits != NULL) {
         b->argv[n++] = BOX_DIR "/leaseinit";
         b->argv[n++] = s->transport;
+        n = add_limits(b, s, init_limits, n);
         b->argv[n++] = "--";
     }
     for (size_t i = 0; i < s->args_n; i++)
@@ -173,8 +190,8 @@ static void add_all(struct options *o, const struct keep_spec *s, int info_fd)
     add_environment(o, s);
 }
 
-int bwrap_prepare(struct keep_bwrap *b, const struct keep_spec *s, bool with_init, int info_fd,
-                  struct fault *f)
+int bwrap_prepare(struct keep_bwrap *b, const struct keep_spec *s, const bool *init_limits,
+                  int info_fd, struct fault *f)
 {
     const size_t own_files = 5; /* filter, passwd, group, nsswitch.conf, hosts */
     char *text = NULL;
@@ -196,7 +213,7 @@ int bwrap_prepare(struct keep_bwrap *b, const struct keep_spec *s, bool with_ini
     if (r != 0)
         return fault_sys(f, "cannot prepare bubblewrap");
     b->files[b->files_n++] = b->args_fd;
-    fill_argv(b, s, with_init);
+    fill_argv(b, s, init_limits);
     return 0;
 }
 

@@ -4,8 +4,8 @@
  * for it too. Version 2 forbids that while processes stand in our own group; then it becomes our
  * sibling.
  *
- * A limit this machine does not let us set is left out with a note in the log; isolation does not
- * rest on limits.
+ * Limits that this machine does not let us set here are left to rlimits; isolation does not rest on
+ * any.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,9 +23,7 @@
 #define OWN_PIDS   2 /* bwrap and leaseinit: the limit is the agent's */
 #define FILE_LINES 1024
 
-enum controller { MEMORY, PIDS, CPU, CONTROLLERS };
-
-static const char *const controller_names[CONTROLLERS] = {"memory", "pids", "cpu"};
+const char *const keep_limit_names[LIMITS] = {"memory", "pids", "cpu"};
 
 struct hierarchy {
     bool found;
@@ -260,35 +258,32 @@ static int set_cpu(const char *dir, bool v2, uint64_t milli)
 }
 
 static int limit_set(struct keep_cgroups *c, const struct keep_guard *g, const struct keep_spec *s,
-                     enum controller which)
+                     enum keep_limit which)
 {
-    struct hierarchy h = find_hierarchy(controller_names[which]);
-    if (!h.found || (h.v2 && !v2_parent(c, h.base, controller_names[which])))
+    struct hierarchy h = find_hierarchy(keep_limit_names[which]);
+    if (!h.found || (h.v2 && !v2_parent(c, h.base, keep_limit_names[which])))
         return -1;
     const char *dir = group_get(c, g, h.v2 ? c->v2_parent : h.base, s->session);
     if (dir == NULL)
         return -1;
     switch (which) {
-    case MEMORY:
+    case LIMIT_MEMORY:
         return set_memory(c, dir, h.v2, s->memory_bytes);
-    case PIDS:
+    case LIMIT_PIDS:
         return write_number(dir, "pids.max", s->pids + OWN_PIDS);
-    case CPU:
+    case LIMIT_CPU:
         return set_cpu(dir, h.v2, s->cpus_milli);
-    case CONTROLLERS:
+    case LIMITS:
         break;
     }
     return -1;
 }
 
-void cgroups_make(struct keep_cgroups *c, const struct keep_guard *g, const struct keep_spec *s,
-                  struct keep_log *log)
+void cgroups_make(struct keep_cgroups *c, const struct keep_guard *g, const struct keep_spec *s)
 {
-    const uint64_t wanted[CONTROLLERS] = {s->memory_bytes, s->pids, s->cpus_milli};
-    for (enum controller i = 0; i < CONTROLLERS; i++)
-        if (wanted[i] != 0 && limit_set(c, g, s, i) < 0)
-            log_note(log, "no %s limit: its control group cannot be set up here",
-                     controller_names[i]);
+    const uint64_t wanted[LIMITS] = {s->memory_bytes, s->pids, s->cpus_milli};
+    for (enum keep_limit i = 0; i < LIMITS; i++)
+        c->missing[i] = wanted[i] != 0 && limit_set(c, g, s, i) < 0;
 }
 
 int cgroups_join(const struct keep_cgroups *c)

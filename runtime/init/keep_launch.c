@@ -42,6 +42,9 @@ static void offer_to_oom_killer(void)
 
 static int drop_identity(const struct keep_spec *s)
 {
+    /* bwrap takes no capability that it has not from being set-uid. */
+    if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
+        return -1;
     if (geteuid() != 0)
         return 0;
     for (int cap = 0; prctl(PR_CAPBSET_READ, cap) >= 0; cap++)

@@ -1,10 +1,10 @@
 /*
- * leaseinit TRANSPORT -- COMMAND…
+ * leaseinit TRANSPORT [memory_bytes=N] [pids=N] -- COMMAND…
  *
  * Pid 1 of a sandbox. Connects out to the door (leasehold/agent_link.h), runs COMMAND as the agent,
  * carries messages between the two, forwards signals and reaps. It leaves with the agent's status
  * once the agent has ended and its output is delivered, or when the door's link ends. As pid 1 its
- * own end is the end of everything in the sandbox.
+ * own end is the end of everything in the sandbox. The numbers become rlimits of the agent.
  *
  * Exit status: the agent's (128 + signal), 2 for wrong usage, 1 when the door cannot be reached.
  */
@@ -267,10 +267,35 @@ static void close_inherited(void)
         close(fd);
 }
 
+/* Takes the words from TRANSPORT to "--". The index of the command, 0: wrong usage. */
+static int parse_limits(int argc, char **argv, struct agent *ret)
+{
+    int i = 2;
+    for (; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        char *number = strchr(argv[i], '=');
+        char *end = "?";
+        if (number == NULL)
+            return 0;
+        uint64_t n = strtoull(number + 1, &end, 10);
+        if (strncmp(argv[i], "memory_bytes=", 13) == 0)
+            ret->memory_bytes = n;
+        else if (strncmp(argv[i], "pids=", 5) == 0)
+            ret->pids = n;
+        else
+            return 0;
+        if (*end != '\0')
+            return 0;
+    }
+    return i + 1 < argc ? i + 1 : 0;
+}
+
 int main(int argc, char **argv)
 {
-    if (argc < 4 || strcmp(argv[2], "--") != 0) {
-        fprintf(stderr, "usage: leaseinit TRANSPORT -- COMMAND [ARGUMENT…]\n");
+    struct agent agent = {.pid = 0};
+    int command = parse_limits(argc, argv, &agent);
+    if (command == 0) {
+        fprintf(stderr, "usage: leaseinit TRANSPORT [memory_bytes=N] [pids=N] -- COMMAND "
+                        "[ARGUMENT…]\n");
         return 2;
     }
     close_inherited();
@@ -283,7 +308,8 @@ int main(int argc, char **argv)
         return 1;
     }
     in->transport = transport;
-    in->command = argv + 3;
+    in->agent = agent;
+    in->command = argv + command;
     in->keep_fd = keep_attach();
     in->sig_fd = block_signals();
     /* Not dumpable: the agent has our uid, and our memory and descriptors are not its business. */

@@ -97,7 +97,7 @@ static int launch(struct keep *k)
     k->info_fd = info[0];
     k->ready_fd = ready[0];
     fcntl(k->info_fd, F_SETFL, O_NONBLOCK);
-    int r = bwrap_prepare(&b, &k->spec, true, info[1], &k->fault);
+    int r = bwrap_prepare(&b, &k->spec, k->cgroups.missing, info[1], &k->fault);
     if (r == 0)
         r = fork_bwrap(k, &b, ready[1]);
     bwrap_release(&b); /* info[1] is one of its files */
@@ -118,7 +118,11 @@ static int start(struct keep *k)
         return fault_sys(&k->fault, "cannot set up signals");
     if (mounts_stage(&k->spec, &k->fault) < 0 || guard_start(&k->guard, &k->spec, &k->fault) < 0)
         return -1;
-    cgroups_make(&k->cgroups, &k->guard, &k->spec, &k->log);
+    cgroups_make(&k->cgroups, &k->guard, &k->spec);
+    for (enum keep_limit i = 0; i < LIMITS; i++)
+        if (k->cgroups.missing[i])
+            log_note(&k->log, "no control group for %s: %s", keep_limit_names[i],
+                     i == LIMIT_CPU ? "it is not limited" : "an rlimit stands in for it");
     return launch(k);
 }
 
@@ -366,22 +370,60 @@ static int keep_run(void)
 
 /* ---- probe ---- */
 
+/* The exit status of an empty sandbox; it says why not. */
+static int probe_bwrap(const struct keep_spec *s)
+{
+    struct keep_bwrap b = {.args_fd = -1};
+    struct fault f;
+    int status = 1;
+    if (bwrap_prepare(&b, s, NULL, -1, &f) < 0) {
+        fprintf(stderr, "leasekeep: %s\n", f.text);
+        return 1;
+    }
+    pid_t parent = getpid();
+    pid_t pid = fork();
+    if (pid == 0) {
+        launch_bwrap(&b, s, parent);
+        _exit(1);
+    }
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    return pid > 0 && WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+/* Names the limits that no control group can hold here. */
+static void probe_limits(struct keep_spec *s)
+{
+    struct keep_cgroups c = {.oom_fd = -1};
+    struct keep_guard g = {.pipe = -1};
+    struct fault f;
+    if (guard_start(&g, s, &f) == 0)
+        cgroups_make(&c, &g, s);
+    guard_finish(&g);
+    for (enum keep_limit i = 0; i < LIMITS; i++)
+        if (c.missing[i])
+            fprintf(stderr, "%s ", keep_limit_names[i]);
+}
+
 static int probe(const char *uid, const char *gid)
 {
+    char session[32];
     struct keep_spec *s = calloc(1, sizeof(*s));
-    struct keep_bwrap b = {.args_fd = -1};
-    struct fault f = {.text = "no memory"};
-    if (s != NULL) {
-        s->uid = strtoull(uid, NULL, 10);
-        s->gid = strtoull(gid, NULL, 10);
-        s->cwd = "/";
-        s->args[s->args_n++] = "/usr/bin/true";
-    }
-    if (s == NULL || bwrap_prepare(&b, s, false, -1, &f) < 0)
-        fprintf(stderr, "leasekeep: %s\n", f.text);
-    else
-        launch_bwrap(&b, s, getppid());
-    return 1;
+    if (s == NULL)
+        return 1;
+    snprintf(session, sizeof(session), "probe-%d", (int)getpid());
+    s->session = session;
+    s->uid = strtoull(uid, NULL, 10);
+    s->gid = strtoull(gid, NULL, 10);
+    s->memory_bytes = UINT64_C(1) << 30;
+    s->pids = s->cpus_milli = 1000;
+    s->cwd = "/";
+    s->args[s->args_n++] = "/usr/bin/true";
+    int status = probe_bwrap(s);
+    if (status == 0)
+        probe_limits(s);
+    free(s);
+    return status;
 }
 
 /* Descriptors 0 to 2 must be taken before anything else is opened. */

@@ -5,6 +5,7 @@ Needs root, bubblewrap and the built programs (LEASEHOLD_BIN, default build/rele
 """
 
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -14,6 +15,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 import keep_sandbox
+import without_root
 from fake_door import LINE_MAX, Ended
 from keep_sandbox import (LOG_MAX, Sandbox, SandboxTest, cgroups_of, processes_with, start_ticks,
                           wait_until)
@@ -306,7 +308,9 @@ class Refusals(SandboxTest):
 
 class WithoutRoot(SandboxTest):
     def test_the_agent_runs_isolated_with_the_uid_of_its_starter(self):
-        uid = 12345
+        uid = without_root.UID
+        self.sandbox.bin = without_root.copy_programs(keep_sandbox.BIN)
+        self.addCleanup(shutil.rmtree, self.sandbox.bin)
         for top, dirs, files in os.walk(self.sandbox.root):
             for name in [top] + [os.path.join(top, f) for f in files]:
                 os.chown(name, uid, uid)

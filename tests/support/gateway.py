@@ -72,8 +72,9 @@ def merge(base, overrides):
 
 
 class Gateway:
-    def __init__(self, overrides=None, env=None, start=True):
-        self.dir = tempfile.mkdtemp(prefix="lh-")
+    def __init__(self, overrides=None, env=None, start=True, launcher=None):
+        self.launcher = launcher  # of the programs: who runs them (without_root.py); None: we do
+        self.dir = launcher.new_dir("lh-") if launcher else tempfile.mkdtemp(prefix="lh-")
         self.config = os.path.join(self.dir, "leasehold.yaml")
         self.run_dir = os.path.join(self.dir, "run")
         self.log_file = os.path.join(self.dir, "gateway.log")
@@ -92,8 +93,8 @@ class Gateway:
             raise
 
     @classmethod
-    def for_test(cls, test, overrides=None, env=None, start=True):
-        gateway = cls(overrides, env, start)
+    def for_test(cls, test, overrides=None, env=None, start=True, launcher=None):
+        gateway = cls(overrides, env, start, launcher)
         test.addCleanup(gateway.cleanup)
         return gateway
 
@@ -118,7 +119,7 @@ class Gateway:
         """Starts the daemon and returns when it says that it is ready."""
         with open(self.log_file, "ab") as log:
             self.process = subprocess.Popen(
-                [os.path.join(BIN, "leasehold"), "run", "--config", self.config],
+                self._command("leasehold", "run", "--config", self.config),
                 cwd=self.dir,
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
@@ -248,10 +249,15 @@ class Gateway:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("LEASEHOLD_")}
         return {**inherited, **self.env}
 
+    def _command(self, name, *args):
+        if self.launcher:
+            return self.launcher.command(name, *args)
+        return [os.path.join(BIN, name), *args]
+
     def run_program(self, name, *args, env=None, **options):
         """Runs one of our binaries to its end: CompletedProcess with text output."""
         return subprocess.run(
-            [os.path.join(BIN, name), *args],
+            self._command(name, *args),
             env={**self._environment(), **(env or {})},
             stdin=subprocess.DEVNULL if "input" not in options else None,
             capture_output=True,

@@ -88,6 +88,7 @@ class Sandbox:
         self.pid = None
         self.status = None
         self.start_as = None
+        self.bin = BIN
         self.notify_fd = None  # becomes leasekeep's descriptor 4
 
     def records(self, command, transport="stdio", env=(), binds=None, **limits):
@@ -97,7 +98,7 @@ class Sandbox:
         numbers.update(limits)
         records = [f"session={self.session}", f"uid={UID}", f"gid={UID}", "root="]
         records += [f"box={self.box}", "cwd=/workspace", f"transport={transport}"]
-        records += [f"helper={n}\t{BIN}/{n}" for n in ("leaseinit", "demo-agent")]
+        records += [f"helper={n}\t{self.bin}/{n}" for n in ("leaseinit", "demo-agent")]
         records += ["bind=" + "\t".join(bind) for bind in binds]
         records += [f"env={name}={value}" for name, value in env]
         records += [f"{name}={value}" for name, value in numbers.items()]
@@ -129,7 +130,7 @@ class Sandbox:
         os.dup2(spec, 3)
         if self.notify_fd is not None:
             os.dup2(self.notify_fd, 4)
-        path = os.path.join(BIN, "leasekeep")
+        path = os.path.join(self.bin, "leasekeep")
         # Not closed on purpose: leasekeep itself must keep strangers' descriptors out.
         leak = os.open("/etc/shadow", os.O_RDONLY)
         os.dup2(leak, 77)
