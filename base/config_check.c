@@ -6,14 +6,16 @@
 #include <strings.h>
 
 #include "config_load.h"
+#include "leasehold/keep_spec.h"
 #include "utf8.h"
 
-#define TOKEN_TEXT_MAX 127
-#define PORT_DIGITS    5
-#define SUN_PATH_MAX   107 /* bytes of a unix socket's path */
-#define CONTROL_SOCKET "control.sock"
-#define PROFILE_NAME   "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
-#define HEADER_SYMBOL  "!#$%&'*+-.^_`|~"
+#define TOKEN_TEXT_MAX   127
+#define PORT_DIGITS      5
+#define MEMORY_MIN_BYTES 16777216 /* what stands beside the agent counts too */
+#define SUN_PATH_MAX     107      /* bytes of a unix socket's path */
+#define CONTROL_SOCKET   "control.sock"
+#define PROFILE_NAME     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
+#define HEADER_SYMBOL    "!#$%&'*+-.^_`|~"
 
 int config_note(struct config_loader *ld, struct config_origin origin)
 {
@@ -169,6 +171,11 @@ static int check_profile(struct config_loader *ld, const struct config_profile *
                            "unix:/PATH",
                            p->name);
     }
+    if (p->limits.memory_bytes < MEMORY_MIN_BYTES) {
+        return config_fail(ld, &p->limits.memory_bytes,
+                           "limits.memory_bytes of profile %s must be at least %d", p->name,
+                           MEMORY_MIN_BYTES);
+    }
     if (!(p->limits.cpus > 0)) {
         return config_fail(ld, &p->limits.cpus, "limits.cpus of profile %s must be above 0",
                            p->name);
@@ -228,6 +235,43 @@ static int check_order(struct config_loader *ld)
     return 0;
 }
 
+/* No empty, "." or ".." component, no control character: as leasekeep demands it. */
+static bool path_is_plain(const char *path)
+{
+    while (*path == '/') {
+        size_t len = strcspn(++path, "/");
+        if (len == 0 || (len == 1 && path[0] == '.') || (len == 2 && memcmp(path, "..", 2) == 0)) {
+            return false;
+        }
+        for (size_t i = 0; i < len; i++) {
+            if (iscntrl((unsigned char)path[i])) {
+                return false;
+            }
+        }
+        path += len;
+    }
+    return true;
+}
+
+static bool path_is_below(const char *path, const char *dir)
+{
+    size_t len = strlen(dir);
+    return strncmp(path, dir, len) == 0 && (path[len] == '\0' || path[len] == '/');
+}
+
+/* What every sandbox is made of; leasekeep refuses it again. */
+static bool is_reserved(const char *path)
+{
+    static const char *const dirs[] = {"/proc", "/sys",  "/dev", "/usr",   "/etc",
+                                       "/bin",  "/sbin", "/lib", "/lib64", BOX_DIR};
+    for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++) {
+        if (path_is_below(path, dirs[i])) {
+            return true;
+        }
+    }
+    return path_is_below(BOX_DIR, path);
+}
+
 static int check_mounts(struct config_loader *ld)
 {
     struct config_sandbox *s = &ld->c->sandbox;
@@ -236,6 +280,16 @@ static int check_mounts(struct config_loader *ld)
     for (size_t i = 0; i < sizeof(mounts) / sizeof(mounts[0]); i++) {
         if (**mounts[i] != '/') {
             return config_fail(ld, mounts[i], "sandbox: a mount path must be absolute");
+        }
+        if (!path_is_plain(*mounts[i])) {
+            return config_fail(ld, mounts[i],
+                               "sandbox: a mount path must be plain: no //, /. or /.. in it, no / "
+                               "at its end");
+        }
+        if (is_reserved(*mounts[i])) {
+            return config_fail(ld, mounts[i],
+                               "sandbox: %s is the sandbox's own; nothing can be mounted there",
+                               *mounts[i]);
         }
         for (size_t k = 0; k < i; k++) {
             if (strcmp(*mounts[i], *mounts[k]) == 0) {

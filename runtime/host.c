@@ -7,8 +7,26 @@
 #include "leasehold/clock.h"
 #include "leasehold/process.h"
 #include "leasehold/sandbox_host.h"
+#include "leasehold/keep_spec.h"
 #include "listener.h"
 #include "rundir.h"
+
+/* --- last words ------------------------------------------------------------------------------ */
+
+#define LAST_WORDS 512
+
+/* The run directory goes with the sandbox, so what its logs say of the cause is told before. */
+struct last_words {
+    char keep[LAST_WORDS], door[LAST_WORDS];
+};
+
+static void last_words_read(const char *run_path, struct last_words *ret)
+{
+    rundir_log_tail(run_path, KEEP_LOG_FILE, ret->keep, sizeof ret->keep);
+    rundir_log_tail(run_path, DOOR_LOG_FILE, ret->door, sizeof ret->door);
+}
+
+#define LF_LAST_WORDS(w) LF_STR("keep_log", (w)->keep), LF_STR("door_log", (w)->door)
 
 /* --- start: a table of steps, undone newest first -------------------------------------------- */
 
@@ -129,6 +147,19 @@ static int not_ready(const struct start *st, struct err *e)
 /* Between two looks whether the sandbox still lives while we wait for its agent. */
 #define READY_SLICE_MS 250
 
+static int door_failed(const struct start *st, struct err *e)
+{
+    struct last_words words;
+    const char *line;
+
+    last_words_read(st->dir.path, &words);
+    line = strrchr(words.door, '\n');
+    line = line ? line + 1 : words.door;
+    return err_set(e, ERR_SANDBOX_START_FAILED, "the door did not start: %s",
+                   line[0] ? line : "it left no word");
+}
+
+/* Ready, or why it never will be. The door first: without it no agent can come up. */
 static int step_ready(struct start *st, struct err *e)
 {
     struct engine *g = st->h->engine;
@@ -140,6 +171,8 @@ static int step_ready(struct start *st, struct err *e)
             return 0;
         if (e->code == ERR_BUSY)
             return -1;
+        if (process_start_ticks((pid_t)st->s.door_pid) != st->s.door_start)
+            return door_failed(st, e);
         if (left_ms(st) <= 0)
             return not_ready(st, e);
         if (!g->v->status(g, st->dir.path, &st->handle, &status, &ignored) && !status.alive)
@@ -169,6 +202,17 @@ static void undo_from(struct start *st, size_t failed)
             steps[i].undo(st);
 }
 
+static void start_failed(struct start *st, size_t step, struct err *e)
+{
+    struct last_words words;
+
+    last_words_read(st->dir.path, &words);
+    log_error(st->h->log, "sandbox_start_failed", e, LF_ID("session_id", &st->s.session_id),
+              LF_STR("step", steps[step].name), LF_LAST_WORDS(&words));
+    undo_from(st, step);
+    e->code = ERR_SANDBOX_START_FAILED;
+}
+
 static void start_answer(const struct start *st, struct sandbox *ret)
 {
     *ret = st->s;
@@ -194,10 +238,7 @@ int sandbox_host_start(struct sandbox_host *h, const struct sandbox_start *in, s
     for (size_t i = 0; i < STEPS; i++) {
         if (!steps[i].run(&st, e))
             continue;
-        log_error(h->log, "sandbox_start_failed", e, LF_ID("session_id", &st.s.session_id),
-                  LF_STR("step", steps[i].name));
-        undo_from(&st, i);
-        e->code = ERR_SANDBOX_START_FAILED;
+        start_failed(&st, i, e);
         return -1;
     }
     start_answer(&st, ret);
@@ -212,6 +253,23 @@ static void handle_of(const struct sandbox *s, struct engine_handle *ret)
     snprintf(ret->container_id, sizeof ret->container_id, "%s", s->container_id);
 }
 
+/* Tells of one that ended by itself, while it still can be asked how. */
+static void tell_end(struct sandbox_host *h, const struct sandbox *s, const char *run_path)
+{
+    struct engine_status status;
+    struct last_words words;
+    struct err ignored;
+    bool well;
+
+    if (!s->keep_pid || sandbox_host_status(h, s, &status, &ignored) || status.alive)
+        return;
+    well = strcmp(status.reason, "exited(0)") == 0;
+    last_words_read(run_path, &words);
+    log_event(h->log, well ? LOG_INFO : LOG_WARNING, "sandbox_ended",
+              LF_ID("session_id", &s->session_id), LF_STR("reason", status.reason),
+              LF_STR("detail", status.detail), LF_LAST_WORDS(&words));
+}
+
 int sandbox_host_stop(struct sandbox_host *h, const struct sandbox *s, int64_t grace_ms,
                       struct err *e)
 {
@@ -221,6 +279,7 @@ int sandbox_host_stop(struct sandbox_host *h, const struct sandbox *s, int64_t g
 
     if (rundir_paths(h->cfg->run_dir, &s->session_id, &dir, e))
         return -1;
+    tell_end(h, s, dir.path);
     handle_of(s, &handle);
     if (!handle.pid && h->engine->v->find(h->engine, dir.path, &handle, &why)) {
         if (why.code != ERR_NOT_FOUND)

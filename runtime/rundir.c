@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,6 +45,24 @@ int rundir_remove(const struct rundir *r, struct err *e)
     if (nftw(r->path, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) && errno != ENOENT)
         return err_sys(e, ERR_SANDBOX_STOP_FAILED, errno, "remove the run directory");
     return 0;
+}
+
+void rundir_log_tail(const char *path, const char *name, char *ret, size_t size)
+{
+    char file[PATH_MAX];
+    struct stat st;
+    ssize_t n = 0;
+    int fd = -1;
+
+    if ((size_t)snprintf(file, sizeof file, "%s/%s", path, name) < sizeof file)
+        fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd >= 0 && !fstat(fd, &st))
+        n = pread(fd, ret, size - 1, st.st_size < (off_t)size ? 0 : st.st_size - (off_t)size + 1);
+    if (fd >= 0)
+        close(fd);
+    while (n > 0 && ret[n - 1] == '\n')
+        n--;
+    ret[n > 0 ? n : 0] = '\0';
 }
 
 int rundir_each(const char *run_dir,

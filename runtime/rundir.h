@@ -25,6 +25,9 @@ int rundir_make(const struct rundir *r, struct err *e) MUST_CHECK;
 /* Removes it with everything in it, following no symlink and crossing no mount. Absent: success. */
 int rundir_remove(const struct rundir *r, struct err *e) MUST_CHECK;
 
+/* The end of one of its logs as text, "" when there is none: for the gateway's log. */
+void rundir_log_tail(const char *path, const char *name, char *ret, size_t size);
+
 /* Calls each for every session that has a run directory. */
 int rundir_each(const char *run_dir,
                 int (*each)(void *ctx, const struct id *session_id, struct err *e), void *ctx,

@@ -302,6 +302,8 @@ static void failed_ending(struct keep *k, struct ending *ret)
     *ret = (struct ending){.reason = "start_failed", .code = 1};
     if (k->fault.text[0] == '\0' && k->stopping)
         fault_set(&k->fault, "stopped while it was starting");
+    else if (k->fault.text[0] == '\0' && cgroups_oom_killed(&k->cgroups))
+        fault_set(&k->fault, "memory_bytes is too little for a sandbox to start");
     else if (k->fault.text[0] == '\0')
         fault_set(&k->fault, "%s",
                   k->log.last_len > 0 ? k->log.last_line : "bubblewrap ended without a word");

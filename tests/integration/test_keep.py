@@ -334,6 +334,12 @@ class Limits(SandboxTest):
         self.assertEqual(self.sandbox.ended()[0], "oom", self.sandbox.file("keep.log"))
         self.assertEqual(cgroups_of(self.sandbox.session), [])
 
+    def test_memory_too_little_for_the_sandbox_itself_is_named(self):
+        self.sandbox.start(DEMO, memory_bytes=1)
+        self.assertEqual(self.sandbox.wait(), 1)
+        self.assertEqual(self.sandbox.ended(), ("start_failed", 1, 0,
+                                                "memory_bytes is too little for a sandbox to start"))
+
     def test_a_plain_kill_is_not_oom(self):
         self.sh("kill -9 $$", memory_bytes=64 << 20)
         self.assertEqual(self.sandbox.ended()[:3], ("signaled", 137, 9))

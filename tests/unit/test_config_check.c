@@ -101,6 +101,8 @@ static void checks_between_keys_name_where_the_value_stands(void **state)
     assert_refused("profiles:\n- {name: a/b, command: [x]}\n", ":2: a profile's name may hold");
     assert_refused("profiles:\n- {name: a, command: [x], limits: {cpus: 0}}\n",
                    ":2: limits.cpus of profile a must be above 0");
+    assert_refused("profiles:\n- {name: a, command: [x], limits: {memory_bytes: 16777215}}\n",
+                   ":2: limits.memory_bytes of profile a must be at least 16777216");
     assert_refused("profiles:\n- {name: a, command: [x], services: [mysql]}\n",
                    ":2: services of profile a may hold: postgres, redis");
     assert_refused("profiles:\n- {name: a, command: [x], bundles: [x]}\n",
@@ -113,6 +115,15 @@ static void checks_between_keys_name_where_the_value_stands(void **state)
                    ":1: sandbox.ttl_seconds must not exceed sandbox.max_ttl_seconds");
     assert_refused("sandbox: {chat_mount_path: x}\n", ":1: sandbox: a mount path must be absolute");
     assert_refused("sandbox: {chat_mount_path: /opt/user-tools}\n", ": sandbox: two mount paths");
+    assert_refused("sandbox: {chat_mount_path: /etc}\n",
+                   ":1: sandbox: /etc is the sandbox's own; nothing can be mounted there");
+    assert_refused("sandbox:\n  chat_mount_path: /run/leasehold/x\n",
+                   ":2: sandbox: /run/leasehold/x");
+    assert_refused("sandbox: {chat_mount_path: /run}\n", ":1: sandbox: /run is the sandbox's own");
+    assert_refused("sandbox: {chat_mount_path: /}\n", ":1: sandbox: a mount path must be plain");
+    assert_refused("sandbox: {chat_mount_path: /a/}\n", ":1: sandbox: a mount path must be plain");
+    assert_refused("sandbox: {chat_mount_path: /a/../etc}\n", ":1: sandbox: a mount path must be");
+    assert_refused("sandbox: {user_tools_mount_path: /usr/x}\n", ":1: sandbox: /usr/x is the");
     assert_refused("sandbox: {uid: 10002}\n", ": door.uid must not be sandbox.uid");
     assert_refused("lease: {seal_after_seconds: 3}\n",
                    ":1: lease.seal_after_seconds must exceed lease.stale_after_seconds");
