@@ -6,13 +6,13 @@
 #include <strings.h>
 
 #include "config_load.h"
-#include "leasehold/keep_spec.h"
 #include "utf8.h"
 
 #define TOKEN_TEXT_MAX   127
 #define PORT_DIGITS      5
-#define MEMORY_MIN_BYTES 16777216 /* what stands beside the agent counts too */
-#define SUN_PATH_MAX     107      /* bytes of a unix socket's path */
+#define MEMORY_MIN_BYTES 16777216         /* what stands beside the agent counts too */
+#define SUN_PATH_MAX     107              /* bytes of a unix socket's path */
+#define BOX_DIR          "/run/leasehold" /* in a sandbox: as in keep_spec.h, which is not base's */
 #define CONTROL_SOCKET   "control.sock"
 #define PROFILE_NAME     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 #define HEADER_SYMBOL    "!#$%&'*+-.^_`|~"
