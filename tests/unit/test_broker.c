@@ -378,6 +378,25 @@ static void a_door_cannot_report_activity_of_the_future(void **state)
     assert_int_equal(f->activity, START);
 }
 
+static void messages_lost_to_the_history_are_told_each_time_they_have_doubled(void **state)
+{
+    struct fixture *f = *state;
+    size_t told = 0;
+
+    hello(f, 9, 7, SECRET);
+    for (int64_t lost = 0; lost <= 1000; lost++) {
+        size_t before = f->events_n;
+
+        door_says(f, 9, &(struct door_msg){.t = DOOR_ACTIVITY, .unrecorded = lost});
+        if (f->events_n == before)
+            continue;
+        assert_int_equal(f->event.kind, BROKER_UNRECORDED);
+        assert_int_equal(f->event.unrecorded, lost);
+        told++;
+    }
+    assert_int_equal(told, 10);
+}
+
 static void a_door_that_is_soon_stale_is_pinged_more_often(void **state)
 {
     struct fixture *f = *state;
@@ -435,6 +454,7 @@ int main(void)
         T(a_door_we_do_not_know_or_too_far_behind_gets_a_snapshot),
         T(live_connections_are_counted_and_end_with_the_door),
         T(a_door_cannot_report_activity_of_the_future),
+        T(messages_lost_to_the_history_are_told_each_time_they_have_doubled),
         T(a_door_that_is_soon_stale_is_pinged_more_often),
         T(a_silent_door_is_dropped_and_a_live_one_pinged_every_second),
     };

@@ -157,7 +157,12 @@ static void reports_survive_the_trip(void **state)
     struct door_msg ms[] = {
         {.t = DOOR_ACK, .seq = 4, .cut = 2, .latency_us = 180},
         {.t = DOOR_AGENT, .agent = DOOR_AGENT_UP},
-        {.t = DOOR_ACTIVITY, .last_in = 1, .last_out = 2, .bytes_in = 3, .bytes_out = 4},
+        {.t = DOOR_ACTIVITY,
+         .last_in = 1,
+         .last_out = 2,
+         .bytes_in = 3,
+         .bytes_out = 4,
+         .unrecorded = 5},
         {.t = DOOR_ADMIT, .jti = id_n(3)},
         {.t = DOOR_CLOSE, .jti = id_n(3), .code = 1006, .bytes_in = 1, .bytes_out = 2},
         {.t = DOOR_DENY, .verdict = verdict},
@@ -170,6 +175,7 @@ static void reports_survive_the_trip(void **state)
 
         assert_int_equal(got->latency_us, ms[i].latency_us);
         assert_int_equal(got->bytes_out, ms[i].bytes_out);
+        assert_int_equal(got->unrecorded, ms[i].unrecorded);
         assert_int_equal(got->code, ms[i].code);
         assert_int_equal(got->now, ms[i].now);
         assert_true(id_equal(&got->jti, &ms[i].jti));
