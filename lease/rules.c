@@ -19,6 +19,9 @@ void lease_policy_from_config(const struct config *cfg, struct lease_policy *ret
         .max_connections_cap = l->max_connections_cap,
         .skew_s = l->clock_skew_seconds,
         .seal_s = l->seal_after_seconds,
+        .per_user = l->per_user,
+        .per_session = l->per_session,
+        .global_max = l->global_max,
     };
 }
 
@@ -114,6 +117,23 @@ static int issue_allowed(struct store_tx *tx, const struct caller *caller,
     return 0;
 }
 
+static int quota_check(const struct store_tx *tx, const struct lease_policy *p,
+                       const struct sandbox *session, struct err *e)
+{
+    struct store_lease_counts open;
+
+    store_lease_count(tx, &session->session_id, &session->user_id, &open);
+    if (open.of_session >= p->per_session)
+        return err_set(e, ERR_LEASE_QUOTA_EXCEEDED, "the session has %lld open leases, as it may",
+                       (long long)open.of_session);
+    if (open.of_user >= p->per_user)
+        return err_set(e, ERR_LEASE_QUOTA_EXCEEDED, "the user has %lld open leases, as it may",
+                       (long long)open.of_user);
+    if (open.all >= p->global_max)
+        return err_set(e, ERR_LEASE_QUOTA_EXCEEDED, "the gateway has all open leases it may");
+    return 0;
+}
+
 int lease_issue(struct store_tx *tx, const struct lease_policy *p, const char *kid,
                 const struct caller *caller, const struct sandbox *session,
                 const struct lease_request *r, struct lease *ret, struct err *e)
@@ -133,7 +153,8 @@ int lease_issue(struct store_tx *tx, const struct lease_policy *p, const char *k
         .ep = session->generation,
     };
 
-    if (issue_allowed(tx, caller, session, r, e) || lease_request_check(p, r, "", e))
+    if (issue_allowed(tx, caller, session, r, e) || lease_request_check(p, r, "", e) ||
+        quota_check(tx, p, session, e))
         return -1;
     l.expires_at = min64((now_s + (r->ttl_s ? r->ttl_s : p->ttl_s)) * 1000, l.max_expires_at);
     if (l.expires_at <= l.issued_at + 1000)

@@ -65,7 +65,12 @@ static int end_with_lease(struct stmt *st, struct lease *ret, struct err *e)
     return 0;
 }
 
-int store_lease_insert(struct store_tx *tx, const struct lease *l, struct err *e)
+static bool is_open(enum lease_state state)
+{
+    return state == LEASE_PENDING || state == LEASE_ACTIVE;
+}
+
+static int insert_row(struct store_tx *tx, const struct lease *l, struct err *e)
 {
     struct stmt st;
     if (stmt_open(&st, tx->conn, "lease",
@@ -76,6 +81,14 @@ int store_lease_insert(struct store_tx *tx, const struct lease *l, struct err *e
     }
     bind_lease(&st, l);
     return stmt_run(&st, e);
+}
+
+int store_lease_insert(struct store_tx *tx, const struct lease *l, struct err *e)
+{
+    if (insert_row(tx, l, e) != 0) {
+        return -1;
+    }
+    return is_open(l->state) ? lease_counts_add(tx->leases, &l->session_id, &l->user_id, 1, e) : 0;
 }
 
 int store_lease_get(struct store_tx *tx, const struct id *lease_id, struct lease *ret,
@@ -89,8 +102,22 @@ int store_lease_get(struct store_tx *tx, const struct id *lease_id, struct lease
     return end_with_lease(&st, ret, e);
 }
 
-/* Whose lease it is, in which session and until when at most never changes. */
-int store_lease_update(struct store_tx *tx, const struct lease *l, struct err *e)
+static int state_of(struct store_tx *tx, const struct id *lease_id, enum lease_state *ret,
+                    struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "lease", "SELECT state FROM leases WHERE lease_id = ?", e) != 0) {
+        return -1;
+    }
+    bind_id(&st, lease_id);
+    int rc = stmt_first(&st, ERR_NOT_FOUND, e);
+    if (rc == 0) {
+        *ret = (enum lease_state)column_enum(&st, lease_state_names);
+    }
+    return stmt_end(&st, rc, e);
+}
+
+static int update_row(struct store_tx *tx, const struct lease *l, struct err *e)
 {
     struct stmt st;
     if (stmt_open(&st, tx->conn, "lease",
@@ -111,6 +138,32 @@ int store_lease_update(struct store_tx *tx, const struct lease *l, struct err *e
     bind_text(&st, l->kid);
     bind_id(&st, &l->lease_id);
     return stmt_run_one(&st, ERR_NOT_FOUND, e);
+}
+
+/* Whose lease it is, in which session and until when at most never changes; nor does one open again
+ * that was open no more. */
+int store_lease_update(struct store_tx *tx, const struct lease *l, struct err *e)
+{
+    enum lease_state before = l->state;
+    if (!is_open(l->state) && state_of(tx, &l->lease_id, &before, e) != 0) {
+        return -1;
+    }
+    if (update_row(tx, l, e) != 0) {
+        return -1;
+    }
+    return is_open(before) && !is_open(l->state)
+               ? lease_counts_add(tx->leases, &l->session_id, &l->user_id, -1, e)
+               : 0;
+}
+
+void store_lease_count(const struct store_tx *tx, const struct id *session_id,
+                       const struct id *user_id, struct store_lease_counts *ret)
+{
+    *ret = (struct store_lease_counts){
+        .of_session = lease_counts_of_session(tx->leases, session_id),
+        .of_user = lease_counts_of_user(tx->leases, user_id),
+        .all = tx->leases->all,
+    };
 }
 
 static int next_open_of_all(struct store_tx *tx, const struct lease *after, struct lease *ret,

@@ -4,6 +4,7 @@
 
 #include "audit.h"
 #include "conn.h"
+#include "lease_counts.h"
 #include "leasehold/store.h"
 
 /* The changes of one group commit, in order. */
@@ -18,6 +19,7 @@ struct store_tx {
     /* NULL in a read */
     struct change_list *changes;
     struct audit_head *audit;
+    struct lease_counts *leases;
     bool no_memory; /* an emitted change was lost: the write must fail */
 };
 

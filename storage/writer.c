@@ -55,6 +55,7 @@ static int call_write(struct writer *w, struct store_job *j)
         .now_ms = clock_wall_ms(&clock_system),
         .changes = &w->changes,
         .audit = &w->audit,
+        .leases = &w->leases,
     };
     err_clear(&j->e);
     int rc = j->fn(&tx, j->arg, &j->e);
@@ -81,6 +82,7 @@ static int run_write(struct writer *w, struct store_job *j, struct err *e)
 {
     size_t changes_before = w->changes.n;
     struct audit_head audit_before = w->audit;
+    size_t leases_before = w->leases.n;
     if (stmt_exec(&w->conn, "SAVEPOINT one_write", e) != 0) {
         return -1;
     }
@@ -91,6 +93,7 @@ static int run_write(struct writer *w, struct store_job *j, struct err *e)
     if (j->rc != 0) {
         w->changes.n = changes_before;
         w->audit = audit_before;
+        lease_counts_undo(&w->leases, leases_before);
         if (stmt_exec(&w->conn, "ROLLBACK TO one_write", e) != 0) {
             return -1;
         }
@@ -173,10 +176,12 @@ static void run_group(struct writer *w, struct store_job *group)
         fail_group(w, group, &e);
         w->audit = audit_before;
         w->changes.n = 0;
+        lease_counts_undo(&w->leases, 0);
     } else if (w->changes.n > 0 && w->options.changed != NULL) {
         w->options.changed(w->options.changed_ctx, w->changes.items, w->changes.n);
     }
     changes_reset(&w->changes);
+    lease_counts_settle(&w->leases);
     answer(w, group);
     checkpoint_after_commit(&w->checkpoint);
 }
@@ -385,4 +390,5 @@ void writer_close(struct writer *w)
     checkpoint_when_idle(&w->checkpoint);
     conn_close(&w->conn);
     free(w->changes.items);
+    lease_counts_free(&w->leases);
 }

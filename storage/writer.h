@@ -31,9 +31,10 @@ struct writer {
     struct checkpoint checkpoint;
     struct change_list changes;
     struct audit_head audit;
+    struct lease_counts leases;
 };
 
-/* Opens the connection; the thread starts later, when the schema stands and audit is loaded. */
+/* Opens the connection; the thread starts later, when the schema stands, audit and counts are loaded. */
 int writer_open(struct writer *w, const struct store_options *o, struct err *e) MUST_CHECK;
 int writer_start(struct writer *w, struct err *e) MUST_CHECK;
 

@@ -18,6 +18,7 @@ struct lease_policy {
     const char *issuer, *node;
     int64_t ttl_s, ttl_max_s, max_s, max_connections_cap;
     int64_t skew_s, seal_s;
+    int64_t per_user, per_session, global_max; /* open leases */
 };
 
 void lease_policy_from_config(const struct config *cfg, struct lease_policy *ret);
@@ -35,7 +36,7 @@ int lease_request_check(const struct lease_policy *p, const struct lease_request
                         struct err *e) MUST_CHECK;
 
 /* Issues a lease for a running session that the caller may see. ERR_SESSION_NOT_RUNNING,
- * ERR_CHAT_NOT_FOUND (user_id is not the chat's owner). */
+ * ERR_CHAT_NOT_FOUND (user_id is not the chat's owner), ERR_LEASE_QUOTA_EXCEEDED. */
 int lease_issue(struct store_tx *tx, const struct lease_policy *p, const char *kid,
                 const struct caller *caller, const struct sandbox *session,
                 const struct lease_request *r, struct lease *ret, struct err *e) MUST_CHECK;

@@ -150,6 +150,13 @@ int store_lease_each_open(struct store_tx *tx, const struct id *session_id,
                           int (*each)(void *ctx, const struct lease *l, struct err *e), void *ctx,
                           struct err *e) MUST_CHECK;
 
+/* How many leases are open (pending or active), as of this write. Only inside a write. */
+struct store_lease_counts {
+    int64_t of_session, of_user, all;
+};
+void store_lease_count(const struct store_tx *tx, const struct id *session_id,
+                       const struct id *user_id, struct store_lease_counts *ret);
+
 /* Which leases to end. */
 struct store_match {
     enum { MATCH_ALL, MATCH_SESSION, MATCH_CHAT, MATCH_USER, MATCH_API_KEY, MATCH_KID } by;

@@ -221,10 +221,9 @@ class Errors(unittest.TestCase):
                 422, "invalid_request", "POST", "/chats", {"user_id": self.user}, headers=headers
             )
 
-    def test_bulk_revocation_members_are_unknown_until_they_are_built(self):
-        body = {"selector": {"session_id": NOBODY}}
-        for extra in ({"dry_run": True}, {"expected_count": 1}):
-            self.refused(422, "invalid_request", "POST", "/leases/revoke", {**body, **extra})
+    def test_another_number_of_leases_than_expected_is_409(self):
+        body = {"selector": {"chat_id": self.chat}, "expected_count": 99}
+        self.refused(409, "expected_count_mismatch", "POST", "/leases/revoke", body)
 
     def test_a_chat_with_an_active_sandbox_is_not_deleted(self):
         self.refused(409, "chat_has_active_sandbox", "DELETE", f"/chats/{self.chat}")
