@@ -207,6 +207,8 @@ void call_start(struct call *c)
     struct err e;
 
     c->deadline_us = c->started_us + wait_s(c) * 1000000;
+    if (c->op->prepare)
+        c->op->prepare(c);
     if (c->op->out_size && !(c->result = call_alloc(c, c->op->out_size))) {
         err_set(&e, ERR_INTERNAL, "no memory for the answer");
         call_fail(c, &e);

@@ -51,6 +51,8 @@ struct op {
     bool rest_alias;   /* another REST way to an op that has its row: no WebSocket name */
     bool plain_detail; /* problem detail = code (older clients of /create read it) */
     void (*key)(struct call *c, struct id *ret); /* ON_RUNTIME: what it is serialised by */
+    /* On the loop, before the call goes to its lane: what run needs to know of the broker. */
+    void (*prepare)(struct call *c);
     int (*run)(struct call *c, struct err *e);
     /* On the loop after a successful run: what needs the broker. true: the answer is complete;
      * false: call_finish comes later. */

@@ -275,7 +275,7 @@ const struct op ops_table[] = {
      IN(lease_renew_in, lease_renew_args),
      OUT(grant_fields, grant),
      .run = op_lease_renew,
-     .after = op_lease_renewed,
+     .prepare = op_lease_renew_prepare,
      .secret = op_grant_secret,
      .doc = "A later expiry and a fresh token; connections stay up."},
     {.name = "lease.revoke",

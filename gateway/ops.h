@@ -178,6 +178,7 @@ struct lease_id_args {
 struct lease_renew_args {
     struct id lease_id;
     int64_t ttl_s;
+    bool confirmed; /* its door has acknowledged it: op_lease_renew_prepare */
 };
 struct lease_list_args {
     struct page_args page;
@@ -195,7 +196,7 @@ void op_grant_secret(struct call *c, struct op_secret *ret);
 int op_lease_get(struct call *c, struct err *e);
 bool op_lease_got(struct call *c);
 int op_lease_renew(struct call *c, struct err *e);
-bool op_lease_renewed(struct call *c);
+void op_lease_renew_prepare(struct call *c);
 
 /* --- ops_revoke.c ---------------------------------------------------------------------------- */
 

@@ -109,12 +109,13 @@ bool op_lease_got(struct call *c)
     return true;
 }
 
-bool op_lease_renewed(struct call *c)
+void op_lease_renew_prepare(struct call *c)
 {
-    struct grant *grant = c->result;
+    struct lease_renew_args *a = c->args;
+    struct lease l = {.lease_id = a->lease_id};
 
-    broker_lease_view(c->s->broker, &grant->lease);
-    return true;
+    broker_lease_view(c->s->broker, &l);
+    a->confirmed = l.state == LEASE_ACTIVE;
 }
 
 int op_lease_renew(struct call *c, struct err *e)
@@ -126,6 +127,8 @@ int op_lease_renew(struct call *c, struct err *e)
     if (lease_renew(c->tx, &c->s->policy, &c->caller, &a->lease_id, a->ttl_s, &lease, e) ||
         store_sandbox_get(c->tx, &lease.session_id, &session, e))
         return -1;
+    if (a->confirmed) /* a renewal takes nothing back that the door has said */
+        lease.state = LEASE_ACTIVE;
     return grant_fill(c, &lease, &session, c->result, e);
 }
 
