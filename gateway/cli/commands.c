@@ -270,6 +270,12 @@ static const struct opt_spec connect_opts[] = {
      .min = 0,
      .max = DAY_S * SECOND,
      .help = "at the end of stdin wait until no answer came for so long (default: 500)"},
+    {.name = "--retry",
+     .kind = OPT_INT,
+     .value = "SECONDS",
+     .min = 0,
+     .max = DAY_S,
+     .help = "try so long to connect again when the door or the gateway is away (default: 60)"},
     {0},
 };
 
@@ -278,9 +284,10 @@ static const char connect_notes[] =
     "sandbox's door. Each line of stdin goes out as one message, each message comes to stdout as\n"
     "a line; binary messages are written as they are. On a terminal control characters are shown\n"
     "as '?'. The lease is renewed in good time and given back at the end. When the door is away\n"
-    "for a moment, or the connection is lost, leasectl connects again with a new lease.\n"
+    "for a moment, or the connection is lost, leasectl connects again with a new lease. Lines\n"
+    "that were not sent at the end are counted on stderr.\n"
     "With --json, what happens is told on stderr, one JSON object a line: ready, renewed,\n"
-    "renew_failed, reconnecting, closed, error.\n"
+    "renew_failed, reconnecting, closed, error, unsent.\n"
     "\n"
     "Exit codes: 0 end of stdin, or the agent ended (close code 4411); 3 no such chat; 4 lease\n"
     "revoked (4403), refused or expired (4401), or not allowed to write (4430); 5 the gateway or\n"

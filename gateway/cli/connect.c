@@ -249,6 +249,10 @@ static int converse(const struct cli *cli, const struct options *o, const struct
     while (s.state != SESSION_OVER) {
         turn(w);
     }
+    size_t unsent = message_queue_count(&s.out);
+    if (unsent > 0) {
+        events_unsent(ev, unsent);
+    }
     give_back(cli, &s);
     flush_output(w);
     int code = s.exit_code;

@@ -108,17 +108,36 @@ void events_renew_failed(const struct events *ev, const char *reason)
     }
 }
 
-void events_reconnecting(const struct events *ev, const char *reason, int attempt)
+void events_reconnecting(const struct events *ev, const char *who, const char *reason, int attempt,
+                         bool again)
 {
     if (ev->json) {
         struct line l;
         line_begin(&l, "reconnecting");
         line_int(&l, "attempt", attempt);
+        line_str(&l, "away", who);
         line_str(&l, "reason", reason);
         line_end(&l);
+    } else if (again) {
+        fprintf(stderr, "leasectl: %s is still away (attempt %d)\n", who, attempt);
     } else {
-        print_with_reason("not connected", reason);
-        fprintf(stderr, "; connecting again (attempt %d)\n", attempt);
+        char what[48];
+        snprintf(what, sizeof(what), "%s is away", who);
+        print_with_reason(what, reason);
+        fputs("; connecting again\n", stderr);
+    }
+}
+
+void events_unsent(const struct events *ev, size_t lines)
+{
+    if (ev->json) {
+        struct line l;
+        line_begin(&l, "unsent");
+        line_int(&l, "lines", (long)lines);
+        line_end(&l);
+    } else {
+        fprintf(stderr, "leasectl: %zu %s not sent\n", lines,
+                lines == 1 ? "line was" : "lines were");
     }
 }
 

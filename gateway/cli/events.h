@@ -18,7 +18,10 @@ struct events {
 void events_ready(const struct events *ev, const struct lease_view *lease);
 void events_renewed(const struct events *ev, const struct lease_view *lease);
 void events_renew_failed(const struct events *ev, const char *reason);
-void events_reconnecting(const struct events *ev, const char *reason, int attempt);
+/* `again`: with the same one away as at the attempt before. */
+void events_reconnecting(const struct events *ev, const char *who, const char *reason, int attempt,
+                         bool again);
+void events_unsent(const struct events *ev, size_t lines);
 void events_closed(const struct events *ev, int code, const char *reason);
 
 /* The end for a reason of our own, or one the gateway gave. */

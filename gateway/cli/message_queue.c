@@ -53,6 +53,16 @@ struct message *message_queue_pop(struct message_queue *q)
     return m;
 }
 
+size_t message_queue_count(struct message_queue *q)
+{
+    const struct message *m;
+    int n;
+    pthread_mutex_lock(&q->lock);
+    DL_COUNT(q->first, m, n);
+    pthread_mutex_unlock(&q->lock);
+    return (size_t)n;
+}
+
 size_t message_queue_bytes(struct message_queue *q)
 {
     pthread_mutex_lock(&q->lock);

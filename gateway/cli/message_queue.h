@@ -36,6 +36,8 @@ int message_queue_push(struct message_queue *q, const void *data, size_t len, bo
 
 struct message *message_queue_pop(struct message_queue *q); /* returns new; NULL: empty */
 
+size_t message_queue_count(struct message_queue *q);
+
 /* Data bytes and a little for each message, so that empty ones count as well; 0: empty. */
 size_t message_queue_bytes(struct message_queue *q);
 

@@ -10,8 +10,9 @@
 #define LEAVE_TIMEOUT_MS  2000  /* a person waits */
 #define FINISH_TIMEOUT_MS 30000 /* what was sent may have to pass a slow agent first */
 #define STABLE_MS         5000  /* so long a connection counts as a success */
-#define RECONNECT_MAX     6
+#define RETRY_S           60
 #define RECONNECT_BASE_MS 250
+#define RECONNECT_DOUBLES 4 /* up to 4 s */
 #define HELLO_MAX         65536
 #define CLOSE_NORMAL      1000
 #define LINGER_MS         500
@@ -27,8 +28,8 @@ struct closing {
 /* libwebsockets 4.1 reports 1012 and 1013, which are younger than it, as 1002 with their reason. */
 static const struct closing closings[] = {
     {.code = CLOSE_NORMAL, .exit_code = EXIT_OK, .reason = ""},
-    {.code = 1001, .retry = true, .reason = "the door goes away"},
-    {.code = 1012, .retry = true, .reason = "the door starts again"},
+    {.code = 1001, .retry = true, .reason = "it goes away"},
+    {.code = 1012, .retry = true, .reason = "it starts again"},
     {.code = CLOSE_UNSUPPORTED, .exit_code = EXIT_FAILED, .reason = "not for this agent"},
     {.code = CLOSE_SLOW_READER, .exit_code = EXIT_FAILED, .reason = "read too slowly"},
     {.code = CLOSE_UNAUTHENTICATED,
@@ -44,7 +45,7 @@ static const struct closing closings[] = {
     {.code = CLOSE_OLD_GENERATION, .exit_code = EXIT_FAILED, .reason = "the sandbox was replaced"},
     {.code = CLOSE_AGENT_ENDED, .exit_code = EXIT_OK, .reason = "the agent has ended"},
     {.code = CLOSE_SCOPE, .exit_code = EXIT_DENIED, .reason = "the lease does not allow to write"},
-    {.code = CLOSE_NOT_LIVE, .retry = true, .reason = "the door is not ready"},
+    {.code = CLOSE_NOT_LIVE, .retry = true, .reason = "it is not ready"},
 };
 
 static const struct closing *closing_of(int code)
@@ -114,28 +115,43 @@ void session_connect(struct session *s, int64_t now_ms)
 /* Half of the wait is chance, so that many clients of one door do not come back together. */
 static int64_t backoff_ms(int attempt)
 {
-    uint32_t full = (uint32_t)RECONNECT_BASE_MS << (attempt - 1);
+    int doubles = attempt - 1 < RECONNECT_DOUBLES ? attempt - 1 : RECONNECT_DOUBLES;
+    uint32_t full = (uint32_t)RECONNECT_BASE_MS << doubles;
     return full / 2 + arc4random_uniform(full / 2 + 1);
 }
 
-void session_lost(struct session *s, const char *reason, int64_t now_ms)
+/* A connection that held for a while makes all before it forgotten. */
+static void note_loss(struct session *s, int64_t now_ms)
 {
-    drop_door(s);
-    line_writer_break(&s->writer);
-    if (s->live_since_ms != 0 && now_ms - s->live_since_ms >= STABLE_MS) {
+    bool held = s->live_since_ms != 0 && now_ms - s->live_since_ms >= STABLE_MS;
+    if (held || s->lost_at_ms == 0) {
         s->attempt = 0;
+        s->lost_at_ms = now_ms;
     }
     s->live_since_ms = 0;
-    if (s->attempt == RECONNECT_MAX) {
+}
+
+void session_lost(struct session *s, enum session_away who, const char *reason, int64_t now_ms)
+{
+    static const char *const names[] = {"the door", "the gateway"};
+    drop_door(s);
+    line_writer_break(&s->writer);
+    note_loss(s, now_ms);
+    int64_t left_ms = s->lost_at_ms + s->retry_ms - now_ms;
+    if (left_ms <= 0) {
         struct err e;
-        err_set(&e, ERR_ENGINE_UNAVAILABLE, "the door cannot be reached: %.100s", reason);
+        err_set(&e, ERR_ENGINE_UNAVAILABLE, "%s cannot be reached (tried for %lld s): %.110s",
+                names[who], (long long)(s->retry_ms / 1000), reason);
         session_fail(s, &e);
         return;
     }
     s->attempt++;
-    events_reconnecting(s->events, reason, s->attempt);
+    events_reconnecting(s->events, names[who], reason, s->attempt,
+                        s->attempt > 1 && s->away == who);
+    s->away = who;
     s->state = SESSION_WAITING;
-    s->deadline_ms = now_ms + backoff_ms(s->attempt);
+    int64_t wait_ms = backoff_ms(s->attempt);
+    s->deadline_ms = now_ms + (wait_ms < left_ms ? wait_ms : left_ms);
 }
 
 static void on_end(struct session *s, const struct door_client_end *end, int64_t now_ms)
@@ -146,7 +162,7 @@ static void on_end(struct session *s, const struct door_client_end *end, int64_t
         events_closed(s->events, CLOSE_NORMAL, "");
         session_end(s, s->exit_code);
     } else if (c->retry) {
-        session_lost(s, reason, now_ms);
+        session_lost(s, AWAY_DOOR, reason, now_ms);
     } else {
         s->lease_ended = c->lease_ended;
         events_closed(s->events, end->code, reason);
@@ -263,7 +279,7 @@ static void step_connection(struct session *s, int64_t now_ms)
             on_end(s, &end, now_ms);
         }
     } else if (s->state == SESSION_CONNECTING && now_ms >= s->deadline_ms) {
-        session_lost(s, "the door does not answer", now_ms);
+        session_lost(s, AWAY_DOOR, "it does not answer", now_ms);
     } else if (s->state == SESSION_CLOSING && now_ms >= s->deadline_ms) {
         on_no_close(s);
     } else if (lingers(s) && now_ms >= s->last_traffic_ms + s->linger_ms) {
@@ -321,6 +337,7 @@ int session_init(struct session *s, const struct api_access *access, const struc
         .options = options,
         .events = events,
         .wake_fd = wake_fd,
+        .retry_ms = options_int(options, "--retry", RETRY_S) * 1000,
         .linger_ms = options_int(options, "--linger", LINGER_MS),
         .grant = *grant,
     };

@@ -32,6 +32,8 @@ enum session_state {
     SESSION_OVER
 };
 
+enum session_away { AWAY_DOOR, AWAY_GATEWAY };
+
 enum session_job { JOB_NONE, JOB_RENEW, JOB_GRANT, JOB_RELEASE };
 
 struct session {
@@ -50,13 +52,17 @@ struct session {
     int64_t deadline_ms; /* of CONNECTING, WAITING, CLOSING */
     int64_t live_since_ms, last_traffic_ms;
     bool out_pending;
-    int attempt; /* of connecting again */
+    int attempt;            /* of connecting again */
+    enum session_away away; /* who was, at the last attempt */
+    int64_t lost_at_ms;     /* when the connection that held was lost; 0: it holds */
+    int64_t retry_ms;       /* so long it is tried again */
 
     struct caller *caller;
     enum session_job job; /* what the caller is asked */
     struct grant grant;
     int64_t renew_at_ms;
     int renew_failures;
+    bool not_running;             /* the session is not, so the chat's is asked for */
     bool lease_ended;             /* the door said so: nothing to give back */
     char replaced_lease[ID_TEXT]; /* one to give back, or "" */
 };
@@ -80,7 +86,7 @@ void session_fail(struct session *s, const struct err *e); /* over, told to the 
 /* --- between session.c and session_lease.c ---------------------------------------------------- */
 
 void session_connect(struct session *s, int64_t now_ms);
-void session_lost(struct session *s, const char *reason, int64_t now_ms);
+void session_lost(struct session *s, enum session_away who, const char *reason, int64_t now_ms);
 void session_end(struct session *s, int exit_code);
 
 /* Takes the caller's answer and starts what is due: renewal, giving back, a fresh grant. */

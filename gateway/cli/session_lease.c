@@ -7,7 +7,8 @@
 #define CALL_TIMEOUT_MS  2000
 #define GRANT_TIMEOUT_MS 5000
 #define RETRY_MIN_MS     500
-#define RETRY_DOUBLINGS  4 /* up to 8 s */
+#define NOT_RUNNING_MS   5000 /* a session whose door has died is still being ended, or made anew */
+#define RETRY_DOUBLINGS  4    /* up to 8 s */
 #define PATH_MAX_BYTES   128
 #define BODY_MAX_BYTES   4096
 #define ARENA_CAP        (1024UL * 1024)
@@ -54,15 +55,17 @@ static void ask_renewal(struct session *s)
     buf_done(&body);
 }
 
-/* The same session and rights again; the scope is the one of the first grant. */
+/* The same session and rights again; the scope is the one of the first grant. A session that has
+ * ended meanwhile may have a successor, which somebody else has started. */
 static void ask_grant(struct session *s)
 {
     const struct lease_view *lease = s->grant.view->lease;
     char *const *words = lease->scope.items;
     struct buf body;
     buf_init(&body, BODY_MAX_BYTES);
-    buf_add_str(&body, "{\"session_id\":");
-    json_add_string(&body, lease->session_id, strlen(lease->session_id));
+    const char *id = s->not_running ? lease->chat_id : lease->session_id;
+    buf_add_str(&body, s->not_running ? "{\"chat_id\":" : "{\"session_id\":");
+    json_add_string(&body, id, strlen(id));
     for (size_t i = 0; i < lease->scope.n; i++) {
         buf_add_str(&body, i == 0 ? ",\"scope\":[" : ",");
         json_add_string(&body, words[i], strlen(words[i]));
@@ -117,10 +120,20 @@ static void on_renewal(struct session *s, const struct api_answer *a, int rc, st
     events_renew_failed(s->events, why);
 }
 
-/* Answers after which asking again makes no sense: no such session, not ours, not running. */
+/* Answers after which asking again makes no sense: no such session, not ours. */
 static bool is_final(long status)
 {
     return status == 401 || status == 403 || status == 404 || status == 409 || status == 422;
+}
+
+/* One that does not run may be about to. */
+static bool may_run_soon(struct session *s, const char *code, int64_t now_ms)
+{
+    if (strcmp(code, "session_not_running") != 0 || s->grant.view->lease->chat_id == NULL) {
+        return false;
+    }
+    s->not_running = true;
+    return now_ms < s->lost_at_ms + (s->retry_ms < NOT_RUNNING_MS ? s->retry_ms : NOT_RUNNING_MS);
 }
 
 static void on_refused_grant(struct session *s, const struct api_answer *a)
@@ -139,17 +152,20 @@ static void on_grant(struct session *s, const struct api_answer *a, int rc, stru
                      int64_t now_ms)
 {
     char old[ID_TEXT];
+    char why[160] = "";
     snprintf(old, sizeof(old), "%.36s", s->grant.view->lease->lease_id);
     if (rc == 0 && api_answer_ok(a) && grant_read(&s->grant, a, false, false, now_ms, e) == 0) {
         memcpy(s->replaced_lease, old, sizeof(old));
+        s->not_running = false;
         session_lease_started(s, now_ms);
         session_connect(s, now_ms);
-    } else if (rc == 0 && is_final(a->status)) {
+        return;
+    }
+    describe(a, rc, e, why);
+    if (rc == 0 && is_final(a->status) && !may_run_soon(s, why, now_ms)) {
         on_refused_grant(s, a);
     } else {
-        char why[160];
-        describe(a, rc, e, why);
-        session_lost(s, why, now_ms);
+        session_lost(s, rc < 0 ? AWAY_GATEWAY : AWAY_DOOR, why, now_ms);
     }
 }
 

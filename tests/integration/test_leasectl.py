@@ -784,22 +784,63 @@ class ConnectTest(DoorTest):
         self.assertEqual(c.read_line() + c.read_line(), b"\nwhole\n")
         c.finish(0)
 
-    def test_a_session_that_has_ended_is_not_asked_for_again(self):
+    def test_a_session_that_has_ended_is_not_asked_for_for_long(self):
         self.gateway.on("POST", API + "/leases",
                         (409, problem(409, "session_not_running", "It does not run")))
         c = self.start()
         self.accept().close()
+        begin = time.monotonic()
         c.finish(1)
+        self.assertGreaterEqual(time.monotonic() - begin, 4)
         self.assertEqual(c.wait_event("error")["code"], "session_not_running")
-        self.assertEqual(len(self.gateway.seen("POST", API + "/leases")), 1)
+
+    def test_a_session_that_is_being_ended_is_asked_for_again(self):
+        refused = (409, problem(409, "session_not_running", "It is stopping"))
+        self.gateway.on("POST", API + "/leases", refused, refused,
+                        (201, grant(self.door_url, LEASE_2)))
+        c = self.start()
+        self.accept().close()
+        self.accept()
+        c.wait_event("ready", 2)
+        c.finish(0)
+        asked = [json.loads(r.body) for r in self.gateway.seen("POST", API + "/leases")]
+        self.assertEqual([("session_id" in a, "chat_id" in a) for a in asked],
+                         [(True, False), (False, True), (False, True)])
 
     def test_a_door_that_stays_away_is_given_up(self):
         self.door.close()
         self.gateway.on("POST", API + "/leases", (201, grant(self.door_url, LEASE_2)))
-        c = self.start()
+        c = self.start("--retry", "3")
+        c.send(b"one\ntwo\n")
         c.finish(5)
-        self.assertEqual((c.events[-1]["event"], c.events[-1]["code"]), ("error", "unreachable"))
-        self.assertEqual([e["attempt"] for e in c.events[:-1]], [1, 2, 3, 4, 5, 6])
+        self.assertEqual([e["event"] for e in c.events[-2:]], ["error", "unsent"])
+        self.assertEqual((c.events[-2]["code"], c.events[-1]["lines"]), ("unreachable", 2))
+        self.assertIn("the door cannot be reached (tried for 3 s)", c.events[-2]["detail"])
+        tries = c.events[:-2]
+        self.assertEqual([e["attempt"] for e in tries], list(range(1, len(tries) + 1)))
+        self.assertGreater(len(tries), 2)
+
+    def test_a_gateway_that_stays_away_is_named_and_not_repeated(self):
+        c = self.start("--retry", "2", json_events=False)
+        conn = self.accept()
+        c.send(b"first\n")
+        self.expect(conn, (OP_TEXT, b"first"))
+        self.gateway.close()
+        conn.send_close(4503, "not_live")
+        c.send(b"second\n")
+        c.finish(5)
+        lines = c.errors.decode().splitlines()
+        self.assertEqual(lines[0], "leasectl: the door is away: not_live; connecting again")
+        self.assertIn("leasectl: the gateway is away: http://", lines[1])
+        self.assertEqual(lines[2], "leasectl: the gateway is still away (attempt 3)")
+        self.assertIn("leasectl: the gateway cannot be reached (tried for 2 s): ", lines[-2])
+        self.assertEqual(lines[-1], "leasectl: 1 line was not sent")
+
+    def test_with_retry_0_nothing_is_tried_again(self):
+        c = self.start("--retry", "0")
+        self.accept().close()
+        c.finish(5)
+        self.assertEqual([e["event"] for e in c.events], ["ready", "error"])
 
     # -- a person at a terminal ----------------------------------------------------------------
 
