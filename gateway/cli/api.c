@@ -8,6 +8,9 @@
 
 #include "output.h"
 
+#define API_ROOT     "/api/v1"
+#define API_ROOT_LEN (sizeof(API_ROOT) - 1)
+
 struct api {
     const struct api_access *access;
     struct http_client *http;
@@ -33,7 +36,10 @@ int api_access_init(struct api_access *ret, const char *url, const char *key, co
     while (len > 0 && url[len - 1] == '/') {
         len--;
     }
-    if (asprintf(&ret->base_url, "%.*s/api/v1", (int)len, url) < 0) {
+    if (len > API_ROOT_LEN && memcmp(url + len - API_ROOT_LEN, API_ROOT, API_ROOT_LEN) == 0) {
+        len -= API_ROOT_LEN;
+    }
+    if (asprintf(&ret->base_url, "%.*s" API_ROOT, (int)len, url) < 0) {
         ret->base_url = NULL;
         return err_set(e, ERR_INTERNAL, "no memory");
     }

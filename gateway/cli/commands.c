@@ -8,6 +8,13 @@
 
 #define DAY_S 86400
 
+static const char *const scopes[] = {"read", "write", NULL};
+static const char *const roles[] = {"admin", "bot", "viewer", NULL};
+static const char *const statuses[] = {"starting", "running", "stopping",
+                                       "stopped",  "failed",  NULL};
+static const char *const lease_states[] = {"pending",     "active", "revoking", "expiring",
+                                           "unconfirmed", "closed", NULL};
+
 #define OPERAND(id, about)                                                                         \
     {                                                                                              \
         .name = (id), .kind = OPT_UUID, .flags = OPT_OPERAND | OPT_REQUIRED, .member = "{}",       \
@@ -26,17 +33,19 @@
 #define SCOPE(where, with)                                                                         \
     {                                                                                              \
         .name = "--scope", .kind = OPT_WORDS, .member = (where), .value = "SCOPE",                 \
-        .needs = (with), .help = "read, write or read,write (default: both)"                       \
+        .needs = (with), .choices = scopes, .help = "read, write or read,write (default: both)"    \
     }
 #define TTL(where, with)                                                                           \
     {                                                                                              \
         .name = "--ttl", .kind = OPT_INT, .member = (where), .value = "SECONDS", .needs = (with),  \
-        .min = 1, .max = 365 * DAY_S, .help = "how long the lease lasts"                           \
+        .min = 1, .max = 365 * DAY_S,                                                              \
+        .help = "how long the lease lasts, up to what the gateway allows"                          \
     }
 #define CONNECTIONS(where, with)                                                                   \
     {                                                                                              \
         .name = "--max-connections", .kind = OPT_INT, .member = (where), .value = "N",             \
-        .needs = (with), .min = 1, .max = 1000, .help = "most connections at once (default: 1)"    \
+        .needs = (with), .min = 1, .max = 1000,                                                    \
+        .help = "most connections at once (default: 1), up to what the gateway allows"             \
     }
 #define TOKEN_FILE(with)                                                                           \
     {                                                                                              \
@@ -78,7 +87,7 @@
 #define ROLE(required)                                                                             \
     {                                                                                              \
         .name = "--role", .kind = OPT_TEXT, .flags = (required), .member = "role",                 \
-        .value = "ROLE", .help = "admin, bot or viewer"                                            \
+        .value = "ROLE", .choices = roles, .help = "admin, bot or viewer"                          \
     }
 #define ALLOWED_USER                                                                               \
     {                                                                                              \
@@ -102,6 +111,7 @@ static const struct opt_spec no_opts[] = {{0}};
 static const struct opt_spec chat_create_opts[] = {
     {.name = "--user",
      .kind = OPT_UUID,
+     .flags = OPT_REQUIRED,
      .member = "user_id",
      .value = "UUID",
      .help = "whose chat it is"},
@@ -152,6 +162,7 @@ static const struct opt_spec sandbox_list_opts[] = {
      .kind = OPT_TEXT,
      .member = "status",
      .value = "STATUS",
+     .choices = statuses,
      .help = "starting, running, stopping, stopped or failed"},
     PAGE,
     {0},
@@ -208,6 +219,7 @@ static const struct opt_spec lease_list_opts[] = {
      .kind = OPT_TEXT,
      .member = "state",
      .value = "STATE",
+     .choices = lease_states,
      .help = "pending, active, revoking, expiring, unconfirmed or closed"},
     PAGE,
     {0},

@@ -37,18 +37,37 @@ static const struct opt_spec global_opts[] = {
     {0},
 };
 
-static void print_commands(FILE *out)
+/* "chat" of "chat get": a first word that needs a second one. */
+static bool is_in_group(const struct command *c, const char *word)
+{
+    size_t len = strlen(word);
+    return strncmp(c->name, word, len) == 0 && c->name[len] == ' ';
+}
+
+static bool is_group(const char *word)
+{
+    const struct command *c = commands;
+    while (c->name != NULL && !is_in_group(c, word)) {
+        c++;
+    }
+    return c->name != NULL;
+}
+
+/* Those of a group; NULL: all. */
+static void print_commands(const char *group, FILE *out)
 {
     fputs("Commands:\n", out);
     for (const struct command *c = commands; c->name != NULL; c++) {
-        fprintf(out, "  %-16s %s\n", c->name, c->summary);
+        if (group == NULL || is_in_group(c, group)) {
+            fprintf(out, "  %-16s %s\n", c->name, c->summary);
+        }
     }
 }
 
 static void print_usage(FILE *out)
 {
     fputs("Usage: leasectl [OPTION]… COMMAND …\n\n", out);
-    print_commands(out);
+    print_commands(NULL, out);
     fputs("\nOptions of every command:\n", out);
     options_print_help(global_opts, out);
     fputs("\n'leasectl COMMAND --help' tells more.\n"
@@ -80,8 +99,24 @@ static int usage_error(const struct command *c, const char *why)
         options_print_usage(c->opts, stderr);
         fputc('\n', stderr);
     } else {
-        print_commands(stderr);
+        print_commands(NULL, stderr);
     }
+    return EXIT_USAGE;
+}
+
+static int no_command(int argc, char *const *argv)
+{
+    if (argc == 0) {
+        return usage_error(NULL, "a command is missing");
+    }
+    const char *group = is_group(argv[0]) ? argv[0] : NULL;
+    if (group != NULL && argc == 1) {
+        fprintf(stderr, "leasectl: %s what?\n", group);
+    } else {
+        fprintf(stderr, "leasectl: no such command: %.40s%s%.40s\n", argv[0],
+                group != NULL ? " " : "", group != NULL ? argv[1] : "");
+    }
+    print_commands(group, stderr);
     return EXIT_USAGE;
 }
 
@@ -226,7 +261,7 @@ static int run_line(int argc, char *const *argv)
     int words = 0;
     const struct command *c = find_command(argc, argv, &words);
     if (c == NULL) {
-        return usage_error(NULL, argc == 0 ? "a command is missing" : "no such command");
+        return no_command(argc, argv);
     }
     if (options_parse(c->opts, global_opts, argc - words, argv + words, &o, &used, &e) < 0) {
         return usage_error(c, e.msg);

@@ -65,6 +65,47 @@ static bool words_valid(const char *text)
     return len > 0 && text[0] != ',' && text[len - 1] != ',' && strstr(text, ",,") == NULL;
 }
 
+static bool is_choice(const struct opt_spec *s, const char *word, size_t len)
+{
+    for (const char *const *c = s->choices; *c != NULL; c++) {
+        if (strlen(*c) == len && memcmp(*c, word, len) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* "a, b or c" */
+static void list_choices(const struct opt_spec *s, char *ret, size_t size)
+{
+    size_t len = 0;
+    ret[0] = '\0';
+    for (const char *const *c = s->choices; *c != NULL && len < size; c++) {
+        const char *before = c == s->choices ? "" : c[1] == NULL ? " or " : ", ";
+        len += (size_t)snprintf(ret + len, size - len, "%s%s", before, *c);
+    }
+}
+
+static int check_choice(const struct opt_value *v, struct err *e)
+{
+    const struct opt_spec *s = v->spec;
+    char list[96];
+    if (s->choices == NULL) {
+        return 0;
+    }
+    for (const char *p = v->text;; p++) {
+        size_t len = s->kind == OPT_WORDS ? strcspn(p, ",") : strlen(p);
+        if (!is_choice(s, p, len)) {
+            list_choices(s, list, sizeof(list));
+            return err_set(e, ERR_INVALID_REQUEST, "%s takes %s", s->name, list);
+        }
+        p += len;
+        if (*p == '\0') {
+            return 0;
+        }
+    }
+}
+
 static int check_value(struct opt_value *v, struct err *e)
 {
     const struct opt_spec *s = v->spec;
@@ -84,7 +125,7 @@ static int check_value(struct opt_value *v, struct err *e)
         if (!words_valid(v->text)) {
             return err_set(e, ERR_INVALID_REQUEST, "%s takes words with commas between", s->name);
         }
-        return 0;
+        return check_choice(v, e);
     case OPT_OBJECT:
         if (json_check(v->text, strlen(v->text), true, &inner) < 0) {
             return err_set(e, ERR_INVALID_REQUEST, "%s takes a JSON object", s->name);
@@ -96,8 +137,9 @@ static int check_value(struct opt_value *v, struct err *e)
             return err_set(e, ERR_INVALID_REQUEST, "%s takes a file name", s->name);
         }
         return 0;
-    case OPT_FLAG:
     case OPT_TEXT:
+        return check_choice(v, e);
+    case OPT_FLAG:
         break;
     }
     return 0;

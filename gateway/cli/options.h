@@ -46,6 +46,8 @@ struct opt_spec {
     const char *value; /* what usage calls the value; NULL for flags and operands */
     const char *needs; /* the option without which this one makes no sense */
     int64_t min, max;  /* of OPT_INT */
+    /* NULL-terminated: the words that OPT_TEXT, and each part of OPT_WORDS, may be; NULL: any */
+    const char *const *choices;
     const char *help;
 };
 

@@ -142,6 +142,12 @@ static void print_list(const struct field *f, const struct list *list, const cha
     }
 }
 
+static bool has_text(const struct field *f, const void *at)
+{
+    const char *s = f->kind == FIELD_KIND_STR ? *(char *const *)at : NULL;
+    return s != NULL && s[0] != '\0';
+}
+
 static void print_rows(const struct field *fields, const char *obj, const char *prefix, int width,
                        bool show_secret, FILE *out)
 {
@@ -150,7 +156,7 @@ static void print_rows(const struct field *fields, const char *obj, const char *
         label_of(prefix, f->name, label);
         const void *at = obj + f->offset;
         if ((f->flags & FIELD_SECRET) != 0 && !show_secret) {
-            fprintf(out, "%-*s  (not shown)\n", width, label);
+            fprintf(out, "%-*s  %s\n", width, label, has_text(f, at) ? "(not shown)" : "-");
             continue;
         }
         if (is_object(f)) {

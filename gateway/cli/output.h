@@ -32,7 +32,7 @@ struct list_view {
 };
 
 /* Rows "name  value"; members of a nested object are called "object.member". Empty lists are left
- * out; of fields flagged FIELD_SECRET only the name is printed, unless `show_secret`. */
+ * out; of texts flagged FIELD_SECRET only that they are there is printed, unless `show_secret`. */
 void output_object(const struct field *fields, const void *obj, bool show_secret, FILE *out);
 
 /* A line of names, then a line for each item, in columns. */

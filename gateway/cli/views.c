@@ -137,7 +137,8 @@ const struct view view_leases = PAGE_VIEW(leases_fields, lease_columns);
 static const struct field endpoint_fields[] = {
     FIELD_STR(struct endpoint_view, url),
     FIELD_STR(struct endpoint_view, protocol),
-    FIELD_STR(struct endpoint_view, ca_pem, .max = PEM_MAX),
+    FIELD_STR(struct endpoint_view, ca_pem, .max = PEM_MAX,
+              .flags = FIELD_SECRET), /* for programs */
     FIELD_STR(struct endpoint_view, cert_sha256),
     {0},
 };

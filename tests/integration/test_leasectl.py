@@ -372,17 +372,46 @@ class UsageTest(GatewayTest):
                      ["chat", "get", "no-uuid"], ["chat", "get", CHAT, CHAT],
                      ["lease", "revoke"], ["lease", "revoke", LEASE, "--session", SESSION],
                      ["sandbox", "open", CHAT, "--ttl", "5"], ["connect", CHAT, "--linger", "-1"],
-                     ["--nope"], ["chat", "get", CHAT, "--url", "ftp://x"],
+                     ["chat", "create"], ["key", "create", "--name", "n", "--role", "boss"],
+                     ["sandbox", "ls", "--status", "up"], ["lease", "ls", "--state", "open"],
+                     ["connect", CHAT, "--scope", "read,all"], ["--nope"], ["chat", "get", CHAT, "--url", "ftp://x"],
                      ["chat", "get", CHAT, "--url", "http://u:p@x"]):
             out, err = self.run_cli(*args, code=2)
             self.assertEqual(out, "")
             self.assertTrue(err.startswith("leasectl: "), err)
         self.assertEqual(self.gateway.requests, [])
 
-    def test_an_unknown_command_lists_what_there_is(self):
+    def test_an_unknown_command_is_repeated_and_lists_what_there_is(self):
         _, err = self.run_cli("top", code=2)
+        self.assertTrue(err.startswith("leasectl: no such command: top\n"), err)
         for words in self.commands():
             self.assertIn(" ".join(words), err)
+
+    def test_of_a_group_only_its_commands_are_listed(self):
+        for args, first in ((["chat"], "chat what?"), (["chat", "up"], "no such command: chat up")):
+            _, err = self.run_cli(*args, code=2)
+            lines = err.splitlines()
+            self.assertEqual(lines[:2], ["leasectl: " + first, "Commands:"])
+            self.assertEqual({line.split()[0] for line in lines[2:]}, {"chat"})
+
+    def test_words_that_are_not_offered_are_answered_with_those_that_are(self):
+        _, err = self.run_cli("key", "create", "--name", "n", "--role", "boss", code=2)
+        self.assertIn("--role takes admin, bot or viewer", err)
+
+    def test_a_url_with_the_api_root_is_taken(self):
+        self.gateway.on("GET", API + "/health", {"status": "ok"})
+        for end in ("", "/", API, API + "/"):
+            self.run_cli("--url", self.gateway.url + end, "health")
+
+    def test_certificates_are_not_printed_for_people(self):
+        self.gateway.on("POST", API + "/leases", (201, grant(ca_pem="-----BEGIN\nx\n")))
+        out, _ = self.run_cli("lease", "grant", "--chat", CHAT)
+        [line] = [line for line in out.splitlines() if "ca_pem" in line]
+        self.assertEqual(line.split(None, 1)[1], "(not shown)")
+        self.gateway.on("POST", API + "/leases", (201, grant()))
+        out, _ = self.run_cli("lease", "grant", "--chat", CHAT)
+        [line] = [line for line in out.splitlines() if "ca_pem" in line]
+        self.assertEqual(line.split(None, 1)[1], "-")
 
     def test_version(self):
         self.assertRegex(self.run_cli("--version")[0], r"^leasectl \d+\.\d+\.\d+\n$")

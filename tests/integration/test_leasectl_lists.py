@@ -85,7 +85,7 @@ class LeasectlLists(unittest.TestCase):
         ):
             done = self.ctl(*args, "--idempotency-key", "k", code=2)
             self.assertIn("takes no --idempotency-key", done.stderr)
-        self.ctl("chat", "create", "--idempotency-key", "a b", code=2)
+        self.ctl("chat", "create", "--user", self.user, "--idempotency-key", "a b", code=2)
 
 
 if __name__ == "__main__":
