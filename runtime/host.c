@@ -101,6 +101,12 @@ static void undo_engine(struct start *st)
         log_error(st->h->log, "sandbox_stop_failed", &e, LF_ID("session_id", &st->s.session_id));
 }
 
+/* We end it at its max_ttl, in a clean-up round; well after that it ends by itself. */
+static int64_t max_ms(const struct config_sandbox *cfg)
+{
+    return (cfg->max_ttl_seconds + 2 * cfg->cleanup_interval_seconds) * 1000;
+}
+
 static int step_engine(struct start *st, struct err *e)
 {
     const struct config_sandbox *cfg = &st->h->cfg->sandbox;
@@ -121,6 +127,7 @@ static int step_engine(struct start *st, struct err *e)
         .env_n = st->in->env_n,
         .cwd = cfg->chat_mount_path,
         .grace_ms = 10000,
+        .max_ms = max_ms(cfg),
         .timeout_ms = left_ms(st),
     };
 

@@ -151,6 +151,7 @@ static void record_all(struct spec_out *o, const struct engine_spec *spec, const
         RECORD(o, "arg=", command[i]);
     record_limits(o, &profile->limits);
     record_number(o, "grace_ms", spec->grace_ms);
+    record_number(o, "max_ms", spec->max_ms);
 }
 
 int keep_spec_open(const struct engine_spec *spec, const char *bin_dir, struct err *e)

@@ -38,6 +38,7 @@ struct engine_spec {
     size_t env_n;
     const char *cwd;
     int64_t grace_ms;
+    int64_t max_ms;     /* of the sandbox's life without us, 0: no limit */
     int64_t timeout_ms; /* of the start */
 };
 
@@ -57,7 +58,8 @@ struct engine_handle {
 /* How it ended; alive = it has not. */
 struct engine_status {
     bool alive;
-    char reason[64]; /* "exited(3)", "oom", "signaled(9)", "engine_lost", "start_failed" */
+    /* "exited(3)", "oom", "signaled(9)", "max_ttl", "engine_lost", "start_failed" */
+    char reason[64];
     char detail[128];
 };
 

@@ -20,6 +20,8 @@
  *   arg=WORD             repeatable: the agent's command
  *   memory_bytes=N pids=N cpus_milli=N   0 = no limit
  *   grace_ms=N           between SIGTERM and SIGKILL at a stop
+ *   max_ms=N             the longest life, after which leasekeep stops the sandbox by itself, for a
+ *                        gateway that does not come back; 0 = no limit
  *
  * A pipe on descriptor KEEP_NOTIFY_FD, if there is one, gets a byte once keep.state says running. (To
  * watch the file would cost the starter more: the kernel takes 10 ms to close an inotify.)
@@ -27,7 +29,8 @@
  * Files leasekeep keeps in the run directory (root's, not visible in the sandbox):
  *   keep.pid   "PID STARTTICKS\n", written before anything else, POSIX-locked for its whole life
  *   keep.state "starting" | "running" | "ended\nREASON CODE SIGNAL\n" — each written by rename;
- *              REASON is exited | signaled | oom | start_failed, then on the next line a detail
+ *              REASON is exited | signaled | oom | max_ttl | start_failed, then on the next line
+ *              a detail
  *   keep.init  "PID STARTTICKS\n" of the sandbox's pid 1 as the host sees it: when that process has
  *              ended, nothing of the sandbox runs any more
  *   keep.log   stderr of leasekeep, bwrap and the agent, cut at KEEP_LOG_MAX bytes

@@ -43,7 +43,7 @@ struct keep_env {
 struct keep_spec {
     char *text; /* all strings point into it */
     const char *session, *root, *box, *cwd, *transport;
-    uint64_t uid, gid, memory_bytes, pids, cpus_milli, grace_ms;
+    uint64_t uid, gid, memory_bytes, pids, cpus_milli, grace_ms, max_ms;
     struct keep_bind helpers[KEEP_HELPERS_MAX];
     size_t helpers_n;
     struct keep_bind binds[KEEP_BINDS_MAX];

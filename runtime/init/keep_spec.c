@@ -27,6 +27,7 @@ static const struct scalar {
     {"pids", offsetof(struct keep_spec, pids), true},
     {"cpus_milli", offsetof(struct keep_spec, cpus_milli), true},
     {"grace_ms", offsetof(struct keep_spec, grace_ms), true},
+    {"max_ms", offsetof(struct keep_spec, max_ms), true},
 };
 
 static int parse_number(const char *s, uint64_t *ret)
@@ -249,5 +250,6 @@ void spec_forget(struct keep_spec *s)
                             .memory_bytes = s->memory_bytes,
                             .pids = s->pids,
                             .cpus_milli = s->cpus_milli,
-                            .grace_ms = s->grace_ms};
+                            .grace_ms = s->grace_ms,
+                            .max_ms = s->max_ms};
 }

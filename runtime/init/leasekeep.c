@@ -46,6 +46,8 @@ struct keep {
     bool bwrap_ended, running;
     bool stopping, killed;
     int64_t deadline_ms; /* of the grace, then of the kill; 0: none */
+    int64_t max_at_ms;   /* by the boot clock: of the whole life; 0: none, or past */
+    bool outlived;       /* that was why it is stopped */
 };
 
 /* ---- start ---- */
@@ -114,6 +116,7 @@ static int start(struct keep *k)
     close(KEEP_SPEC_FD);
     if (r < 0)
         return -1;
+    k->max_at_ms = k->spec.max_ms != 0 ? boot_ms() + (int64_t)k->spec.max_ms : 0;
     if (open_signals(k) < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         return fault_sys(&k->fault, "cannot set up signals");
     if (mounts_stage(&k->spec, &k->fault) < 0 || guard_start(&k->guard, &k->spec, &k->fault) < 0)
@@ -244,12 +247,29 @@ static void on_deadline(struct keep *k)
     kill(k->bwrap, SIGKILL);
 }
 
+/* Nobody has ended it when it should have been: the gateway has not come back. */
+static void on_max(struct keep *k)
+{
+    k->max_at_ms = 0;
+    if (k->stopping)
+        return;
+    k->outlived = true;
+    stop(k);
+}
+
+static int64_t time_left(int64_t at_ms, int64_t now_ms)
+{
+    return at_ms == 0 ? INT64_MAX : at_ms > now_ms ? at_ms - now_ms : 0;
+}
+
+/* Not long at once: poll() does not count while the machine sleeps, the boot clock does. */
 static int poll_timeout(const struct keep *k)
 {
-    if (k->deadline_ms == 0)
-        return -1;
-    int64_t left = k->deadline_ms - mono_ms();
-    return left <= 0 ? 0 : left > 60000 ? 60000 : (int)left;
+    int64_t left = time_left(k->deadline_ms, mono_ms());
+    int64_t life = time_left(k->max_at_ms, boot_ms());
+    if (life < left)
+        left = life;
+    return left == INT64_MAX ? -1 : left > 60000 ? 60000 : (int)left;
 }
 
 static void supervise(struct keep *k)
@@ -274,6 +294,8 @@ static void supervise(struct keep *k)
             on_signals(k);
         if (k->deadline_ms != 0 && mono_ms() >= k->deadline_ms)
             on_deadline(k);
+        if (k->max_at_ms != 0 && boot_ms() >= k->max_at_ms)
+            on_max(k);
     }
 }
 
@@ -330,6 +352,8 @@ static void find_ending(struct keep *k, struct ending *ret)
     }
     if (ret->signal != 0)
         ret->reason = "signaled";
+    if (k->outlived)
+        ret->reason = "max_ttl";
     if (ret->signal == SIGKILL && !k->killed && cgroups_oom_killed(&k->cgroups))
         ret->reason = "oom";
 }

@@ -147,6 +147,20 @@ class Life(SandboxTest):
         self.sandbox.signal(signal.SIGTERM)
         self.assertEqual(self.sandbox.wait(), 0)
 
+    def test_at_the_end_of_its_longest_life_it_is_stopped(self):
+        self.start(["/bin/sh", "-c", "trap 'exit 5' TERM; echo up; while :; do sleep 0.1; done"],
+                   max_ms=700)
+        self.assertEqual(self.sandbox.door.line(), b"up")
+        self.assertEqual(self.sandbox.door.until_exit()[1], (5, 0))
+        self.assertEqual(self.sandbox.wait(), 0)
+        self.assertEqual(self.sandbox.ended()[:3], ("max_ttl", 5, 0))
+
+    def test_at_the_end_of_its_longest_life_the_grace_holds_too(self):
+        self.start(["/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.1; done"],
+                   max_ms=500, grace_ms=200)
+        self.assertEqual(self.sandbox.wait(), 0)
+        self.assertEqual(self.sandbox.ended()[:3], ("max_ttl", 137, 9))
+
     def test_the_end_of_the_doors_link_ends_the_sandbox(self):
         self.start(["/bin/sh", "-c", "trap '' TERM; while :; do sleep 1; done"])
         self.sandbox.door.conn.close()

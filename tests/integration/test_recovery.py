@@ -180,6 +180,19 @@ class Recovery(unittest.TestCase):
     def test_a_killed_agent_ends_the_session(self):
         self.killed_part_is_noticed("demo-agent", "^(exited|signaled)")
 
+    def test_without_a_gateway_a_sandbox_ends_after_its_longest_life(self):
+        gateway = self.start(sandbox={"ttl_seconds": 2, "max_ttl_seconds": 2,
+                                      "cleanup_interval_seconds": 1})
+        sandbox, _ = gateway.open(self.chat)
+        gateway.kill9()
+        wait_for(self, "the end of the sandbox", lambda: not self.processes_named("leaseinit") and
+                 not self.processes_named("leasekeep"))
+        gateway.start()
+        row = wait_for(self, "its record", lambda: (
+            lambda s: s["status"] in ("stopped", "failed") and s
+        )(gateway.expect(200, "GET", f"/sandboxes/{sandbox['session_id']}")))
+        self.assertEqual(row["reason"], "max_ttl")
+
     def test_a_killed_leaseinit_ends_the_session(self):
         self.killed_part_is_noticed("leaseinit", "^(exited|signaled|engine_lost)")
 
