@@ -254,9 +254,14 @@ static void add_value(struct buf *out, const struct field *f, const void *at)
 
 void json_encode(const struct field *fields, const void *obj, struct buf *out)
 {
+    bool first = true;
     buf_add_char(out, '{');
     for (const struct field *f = fields; f->name != NULL; f++) {
-        buf_add_str(out, f != fields ? "," : "");
+        if ((f->flags & FIELD_OMIT_ZERO) != 0 && is_zero(f, field_at_const(f, obj))) {
+            continue;
+        }
+        buf_add_str(out, first ? "" : ",");
+        first = false;
         add_text(out, f->name);
         buf_add_char(out, ':');
         if (is_null(f, obj)) {

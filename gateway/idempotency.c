@@ -107,8 +107,9 @@ int idempotency_take(struct call *c, const struct http_request *request, struct 
 {
     struct idempotent *r;
 
+    /* What only reads is answered as things stand, each time. */
     if (!request->idempotency_key[0] || request->method != HTTP_POST || c->op->lane == ON_LOOP ||
-        id_is_zero(&c->caller.key_id))
+        c->op->lane == ON_READ || id_is_zero(&c->caller.key_id))
         return 0;
     if (!idempotency_key_valid(request->idempotency_key))
         return err_field(e, "", "Idempotency-Key must be 1 to %d visible ASCII characters",

@@ -70,6 +70,14 @@ static inline bool op_has_message(const struct op *op)
     return !op->rest_alias && !op->media;
 }
 
+#define FORM_TYPE "application/x-www-form-urlencoded"
+
+/* Whether its body may be a form: then it has those members alone. */
+static inline bool op_takes_form(const struct op *op)
+{
+    return op->in && op->in->name && op->in->flags & FIELD_FORM;
+}
+
 struct call {
     struct services *s;
     const struct op *op; /* NULL until routed */

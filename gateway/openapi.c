@@ -116,7 +116,7 @@ static void parameters(const struct op *op, struct buf *out)
     for (const struct field *f = op->in; f && f->name; f++)
         if (!schema_in_body(f))
             parameter(f, out);
-    if (op->method == HTTP_POST) {
+    if (op->method == HTTP_POST && op->lane != ON_READ) {
         doc_open(out, NULL, '{');
         doc_str(out, "$ref", "#/components/parameters/IdempotencyKey");
         doc_close(out, '}');
@@ -132,16 +132,26 @@ static bool body_required(const struct op *op)
     return false;
 }
 
+static void request_content(const struct op *table, const struct op *op, const char *media,
+                            struct buf *out)
+{
+    doc_open(out, media, '{');
+    doc_open(out, "schema", '{');
+    schema_ref_request(table, op, out);
+    doc_close(out, '}');
+    doc_close(out, '}');
+}
+
 static void request_body(const struct op *table, const struct op *op, struct buf *out)
 {
     doc_open(out, "requestBody", '{');
     doc_bool(out, "required", body_required(op));
     doc_open(out, "content", '{');
-    doc_open(out, "application/json", '{');
-    doc_open(out, "schema", '{');
-    schema_ref_request(table, op, out);
-    for (int i = 0; i < 4; i++)
-        doc_close(out, '}');
+    request_content(table, op, "application/json", out);
+    if (op_takes_form(op))
+        request_content(table, op, FORM_TYPE, out);
+    doc_close(out, '}');
+    doc_close(out, '}');
 }
 
 static const char *status_text(int status)

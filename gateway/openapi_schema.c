@@ -340,10 +340,11 @@ void schema_value(const struct field *f, struct buf *out)
 
 /* --- objects --------------------------------------------------------------------------------- */
 
-/* In an answer no member is ever left out. */
+/* In an answer no member is left out, but those that say so. */
 static bool is_required(const struct field *f, bool answer)
 {
-    return answer || (schema_in_body(f) && f->flags & FIELD_REQUIRED);
+    return answer ? !(f->flags & FIELD_OMIT_ZERO)
+                  : (schema_in_body(f) && f->flags & FIELD_REQUIRED);
 }
 
 static void required(const struct field *fields, bool answer, struct buf *out)

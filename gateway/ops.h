@@ -198,6 +198,20 @@ bool op_lease_got(struct call *c);
 int op_lease_renew(struct call *c, struct err *e);
 void op_lease_renew_prepare(struct call *c);
 
+/* --- ops_introspect.c ------------------------------------------------------------------------ */
+
+struct introspect_args {
+    char *token, *token_type_hint;
+};
+struct introspected {
+    bool active;
+    struct id jti, sub, sid;
+    char *scope;
+    int64_t exp;
+};
+extern const struct field introspect_in[], introspect_out[];
+int op_lease_introspect(struct call *c, struct err *e);
+
 /* --- ops_revoke.c ---------------------------------------------------------------------------- */
 
 struct lease_revoke_args { /* DELETE /leases/{lease_id} */

@@ -99,8 +99,9 @@ static int decode_path(struct call *c, const struct route *route, struct err *e)
     return 0;
 }
 
-static int query_parameter(struct call *c, const char *text, size_t len, unsigned long *seen,
-                           struct err *e)
+/* name=value, of the query (FIELD_QUERY) or of a form (FIELD_FORM). */
+static int parameter(struct call *c, const char *text, size_t len, unsigned flag,
+                     unsigned long *seen, struct err *e)
 {
     const char *eq = memchr(text, '=', len);
     size_t name_n = eq ? (size_t)(eq - text) : len;
@@ -110,43 +111,62 @@ static int query_parameter(struct call *c, const char *text, size_t len, unsigne
     if (percent_decode(text, name_n, true, c->arena, &name, &name_n, e) ||
         percent_decode(eq ? eq + 1 : "", value_n, true, c->arena, &value, &value_n, e))
         return -1;
-    const struct field *f = field_find(c->op, name, name_n, FIELD_QUERY);
+    const struct field *f = field_find(c->op, name, name_n, flag);
     if (!f)
-        return err_field(e, "", "unknown query parameter %.40s", name);
+        return err_field(e, "", "unknown parameter %.40s", name);
     unsigned long bit = 1ul << ((f - c->op->in) % 64);
     if (*seen & bit)
-        return err_field(e, "", "query parameter %s is given twice", f->name);
+        return err_field(e, "", "parameter %s is given twice", f->name);
     *seen |= bit;
     return field_set_text(f, c->args, value, value_n, c->arena, e);
 }
 
-static int decode_query(struct call *c, const char *query, struct err *e)
+static int decode_pairs(struct call *c, const char *text, size_t len, unsigned flag, struct err *e)
 {
+    const char *end = text + len;
     unsigned long seen = 0;
 
-    while (*query) {
-        size_t n = strcspn(query, "&");
+    while (text < end) {
+        const char *amp = memchr(text, '&', (size_t)(end - text));
+        const char *stop = amp ? amp : end;
 
-        if (n && query_parameter(c, query, n, &seen, e))
+        if (stop > text && parameter(c, text, (size_t)(stop - text), flag, &seen, e))
             return -1;
-        query += n + (query[n] == '&');
+        text = amp ? amp + 1 : end;
     }
     for (const struct field *f = c->op->in; f->name; f++)
-        if (f->flags & FIELD_QUERY && f->flags & FIELD_REQUIRED &&
-            !(seen & 1ul << ((f - c->op->in) % 64)))
-            return err_field(e, "", "query parameter %s is missing", f->name);
+        if (f->flags & flag && f->flags & FIELD_REQUIRED && !(seen & 1ul << ((f - c->op->in) % 64)))
+            return err_field(e, "", "parameter %s is missing", f->name);
     return 0;
 }
 
-/* None given is taken as JSON; parameters (charset) are ignored, JSON is UTF-8. */
-static int check_content_type(const struct http_request *r, struct err *e)
+static bool has_type(const struct http_request *r, const char *type)
 {
     size_t n = strcspn(r->content_type, "; \t");
 
-    if (!r->body_len || !n ||
-        (n == strlen("application/json") && !strncasecmp(r->content_type, "application/json", n)))
+    return n == strlen(type) && !strncasecmp(r->content_type, type, n);
+}
+
+static bool is_form(const struct call *c, const struct http_request *r)
+{
+    return op_takes_form(c->op) && has_type(r, FORM_TYPE);
+}
+
+/* None given is taken as JSON; parameters (charset) are ignored, JSON is UTF-8. */
+static int check_content_type(const struct call *c, const struct http_request *r, struct err *e)
+{
+    if (!r->body_len || has_type(r, "") || has_type(r, "application/json") || is_form(c, r))
         return 0;
-    return err_set(e, ERR_UNSUPPORTED_MEDIA_TYPE, "the body must be application/json");
+    return err_set(e, ERR_UNSUPPORTED_MEDIA_TYPE, "the body must be application/json%s",
+                   op_takes_form(c->op) ? " or " FORM_TYPE : "");
+}
+
+static int decode_body(struct call *c, const struct http_request *r, struct err *e)
+{
+    const char *body = r->body_len ? r->body : "";
+
+    return is_form(c, r) ? decode_pairs(c, body, r->body_len, FIELD_FORM, e)
+                         : json_decode(body, r->body_len, c->op->in, c->args, c->arena, e);
 }
 
 static bool takes_body(const struct op *op)
@@ -159,14 +179,15 @@ static int decode(struct call *c, const struct http_request *r, const struct rou
 {
     if (r->body_len && !takes_body(c->op))
         return err_field(e, "", "%s takes no body", http_method_name(c->op->method));
-    if (check_content_type(r, e))
+    if (check_content_type(c, r, e))
         return -1;
     if (!c->op->in)
         return *r->query ? err_field(e, "", "there are no query parameters here") : 0;
-    if (call_args_new(c, e) ||
-        json_decode(r->body_len ? r->body : "", r->body_len, c->op->in, c->args, c->arena, e))
+    if (call_args_new(c, e) || decode_body(c, r, e))
         return -1;
-    return decode_path(c, route, e) || decode_query(c, r->query, e) ? -1 : 0;
+    return decode_path(c, route, e) || decode_pairs(c, r->query, strlen(r->query), FIELD_QUERY, e)
+               ? -1
+               : 0;
 }
 
 static int begin(struct call *c, const struct http_request *r, struct route *route, struct err *e)

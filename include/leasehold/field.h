@@ -60,13 +60,15 @@ enum field_kind {
 };
 
 enum field_flags {
-    FIELD_REQUIRED = 1,  /* in: must be present */
-    FIELD_PATH = 2,      /* in: comes from the path template, as text */
-    FIELD_QUERY = 4,     /* in: comes from the query string, as text */
-    FIELD_NULL_ZERO = 8, /* out: a zero value (0, zero id, "", empty) is written as null */
-    FIELD_ANY_CASE = 16, /* in: enum names in any case */
-    FIELD_EMPTY_OK = 32, /* in: an empty set is allowed */
-    FIELD_SECRET = 64,   /* print-config masks it */
+    FIELD_REQUIRED = 1,    /* in: must be present */
+    FIELD_PATH = 2,        /* in: comes from the path template, as text */
+    FIELD_QUERY = 4,       /* in: comes from the query string, as text */
+    FIELD_NULL_ZERO = 8,   /* out: a zero value (0, zero id, "", empty) is written as null */
+    FIELD_ANY_CASE = 16,   /* in: enum names in any case */
+    FIELD_EMPTY_OK = 32,   /* in: an empty set is allowed */
+    FIELD_SECRET = 64,     /* print-config masks it */
+    FIELD_FORM = 128,      /* in: of a body that may also be a form, as text */
+    FIELD_OMIT_ZERO = 256, /* out: a zero value is left out */
 };
 
 struct list {
