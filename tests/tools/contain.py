@@ -115,7 +115,8 @@ def spawn(command):
     try:
         os.setsid()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by Python
+        # Some are ignored by Python, some perhaps by whoever started us (nohup, tmux).
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)
         os.execvp(command[0], command)
     except OSError as e:
@@ -135,6 +136,7 @@ def stop(_signal, _frame):
 def run(timeout_s, command):
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would take the exit status with it
     pid = spawn(command)
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)

@@ -234,8 +234,12 @@ def parse_args(argv):
 
 def main(argv):
     args = parse_args(argv)
-    jobs = [job for suite in args.suites for job in suite_jobs(suite)]
-    jobs = [job for job in jobs if re.search(args.only, job.name)]
+    every = [job for suite in args.suites for job in suite_jobs(suite)]
+    jobs = [job for job in every if re.search(args.only, job.name)]
+    if not jobs and every:
+        names = ", ".join(job.name for job in every)
+        print(f'no test file matches "{args.only}"; there are: {names}', file=sys.stderr)
+        return 1
     os.makedirs(LOGS, exist_ok=True)
     outcomes = []
     with ThreadPoolExecutor(args.parallel) as pool:

@@ -1,6 +1,7 @@
 """The test runner must not be able to say "passed" about what did not run."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -51,10 +52,14 @@ class Judge(unittest.TestCase):
 
 
 class Contain(unittest.TestCase):
-    def contain(self, timeout_s, script):
+    def contain(self, timeout_s, script, **options):
         command = [sys.executable, os.path.join(TOOLS, "contain.py"), str(timeout_s), "--"]
         done = subprocess.run(
-            [*command, "/bin/sh", "-c", script], capture_output=True, text=True, check=False
+            [*command, "/bin/sh", "-c", script],
+            capture_output=True,
+            text=True,
+            check=False,
+            **options,
         )
         return done.returncode, done.stdout
 
@@ -71,8 +76,17 @@ class Contain(unittest.TestCase):
 
     def test_hands_down_no_ignored_signal(self):
         """But 32 and 33, the thread library's own, which make(1) leaves ignored."""
-        out = self.contain(10, "grep SigIgn /proc/self/status")[1]
-        self.assertRegex(out, r"^SigIgn:\t0000000[01][08]0000000\n")
+
+        def ignore():
+            for name in ("HUP", "INT", "QUIT", "TERM", "USR1", "TSTP", "TTIN", "TTOU", "CHLD"):
+                signal.signal(getattr(signal, "SIG" + name), signal.SIG_IGN)
+
+        for ignored in (None, ignore):
+            with self.subTest(ignored=ignored):
+                script = "grep SigIgn /proc/self/status; exit 7"
+                code, out = self.contain(10, script, preexec_fn=ignored)
+                self.assertEqual(code, 7)
+                self.assertRegex(out, r"^SigIgn:\t0000000[01][08]0000000\n")
 
     def test_ends_at_the_timeout_what_left_the_session(self):
         code, out = self.contain(0.5, "setsid -f sh -c 'echo $$; exec sleep 99'; exec sleep 99")
@@ -132,6 +146,19 @@ class PythonCases(unittest.TestCase):
 
     def test_a_file_that_does_not_load_fails(self):
         self.assertEqual(self.run_file("import no_such_module"), (0, 1, 0))
+
+
+class Selection(unittest.TestCase):
+    def test_a_name_that_fits_no_file_is_answered_with_those_there_are(self):
+        done = subprocess.run(
+            [sys.executable, os.path.join(TOOLS, "run_tests.py"), "--only", "no_such", "tools"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('no test file matches "no_such"; there are: ', done.stderr)
+        self.assertIn("test_run_tests", done.stderr)
 
 
 if __name__ == "__main__":
