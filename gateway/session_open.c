@@ -139,6 +139,9 @@ static int begin_row(struct store_tx *tx, void *arg, struct err *e)
         store_sandbox_insert(tx, s, e) ||
         session_audit(tx, op->o->caller, "sandbox.start", s, "ok", e))
         return -1;
+    /* Nothing is started for the sake of a lease that would be refused. */
+    if (op->o->lease && lease_may_issue(tx, &op->s->policy, op->o->caller, s, op->o->lease, e))
+        return -1;
     store_emit(tx, &(struct change){.kind = CHANGE_SESSION_STARTING, .sandbox = *s});
     op->ret->sandbox = *s;
     return hooks && hooks->begun ? hooks->begun(tx, hooks->ctx, op->ret, e) : 0;

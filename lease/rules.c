@@ -111,10 +111,25 @@ static int issue_allowed(struct store_tx *tx, const struct caller *caller,
     if (!holds || !caller_may_see(caller, &session->user_id) ||
         (!id_is_zero(&r->user_id) && !id_equal(&r->user_id, &session->user_id)))
         return err_set(e, ERR_CHAT_NOT_FOUND, "no such chat of this user");
-    if (session->status != SANDBOX_RUNNING)
-        return err_set(e, ERR_SESSION_NOT_RUNNING, "the session is %s",
-                       sandbox_status_names[session->status]);
     return 0;
+}
+
+/* now + ttl in whole seconds, never less than asked for, never over what a door takes. */
+static int64_t expiry_ms(const struct lease_policy *p, int64_t now_ms, int64_t ttl_s)
+{
+    int64_t exp_s = (now_ms + (ttl_s ? ttl_s : p->ttl_s) * 1000 + 999) / 1000;
+
+    return min64(exp_s, now_ms / 1000 + p->ttl_max_s) * 1000;
+}
+
+/* A ceiling that is here already: whose is it? */
+static int room_check(const struct caller *caller, int64_t now_ms, int64_t mex_ms, struct err *e)
+{
+    if (mex_ms > now_ms + 1000)
+        return 0;
+    if (caller->expires_at && caller->expires_at / 1000 * 1000 <= mex_ms)
+        return err_set(e, ERR_UNAUTHENTICATED, "the API key ends within a second");
+    return err_set(e, ERR_SESSION_NOT_RUNNING, "the session ends within a second");
 }
 
 static int quota_check(const struct store_tx *tx, const struct lease_policy *p,
@@ -134,11 +149,23 @@ static int quota_check(const struct store_tx *tx, const struct lease_policy *p,
     return 0;
 }
 
+int lease_may_issue(struct store_tx *tx, const struct lease_policy *p, const struct caller *caller,
+                    const struct sandbox *session, const struct lease_request *r, struct err *e)
+{
+    int64_t now_ms = store_now_ms(tx);
+
+    return issue_allowed(tx, caller, session, r, e) || lease_request_check(p, r, "", e) ||
+                   quota_check(tx, p, session, e) ||
+                   room_check(caller, now_ms, ceiling_ms(p, caller, session, now_ms / 1000), e)
+               ? -1
+               : 0;
+}
+
 int lease_issue(struct store_tx *tx, const struct lease_policy *p, const char *kid,
                 const struct caller *caller, const struct sandbox *session,
                 const struct lease_request *r, struct lease *ret, struct err *e)
 {
-    int64_t now_s = store_now_ms(tx) / 1000;
+    int64_t now_ms = store_now_ms(tx), now_s = now_ms / 1000;
     struct lease l = {
         .session_id = session->session_id,
         .chat_id = session->chat_id,
@@ -153,12 +180,12 @@ int lease_issue(struct store_tx *tx, const struct lease_policy *p, const char *k
         .ep = session->generation,
     };
 
-    if (issue_allowed(tx, caller, session, r, e) || lease_request_check(p, r, "", e) ||
-        quota_check(tx, p, session, e))
+    if (lease_may_issue(tx, p, caller, session, r, e))
         return -1;
-    l.expires_at = min64((now_s + (r->ttl_s ? r->ttl_s : p->ttl_s)) * 1000, l.max_expires_at);
-    if (l.expires_at <= l.issued_at + 1000)
-        return err_set(e, ERR_SESSION_NOT_RUNNING, "the session ends within a second");
+    if (session->status != SANDBOX_RUNNING)
+        return err_set(e, ERR_SESSION_NOT_RUNNING, "the session is %s",
+                       sandbox_status_names[session->status]);
+    l.expires_at = min64(expiry_ms(p, now_ms, r->ttl_s), l.max_expires_at);
     id_random(&l.lease_id);
     snprintf(l.kid, sizeof l.kid, "%s", kid);
     if (lease_log(tx, &l, "grant", &l.grant_seq, e) || store_lease_insert(tx, &l, e) ||
@@ -199,7 +226,7 @@ int lease_renew(struct store_tx *tx, const struct lease_policy *p, const struct 
         return err_set(e, ERR_LEASE_TERMINAL, "the lease is %s", lease_state_names[l.state]);
     if (l.expires_at < now_ms + 1000)
         return err_set(e, ERR_LEASE_TERMINAL, "the lease has less than a second left");
-    l.expires_at = min64((now_ms / 1000 + (ttl_s ? ttl_s : p->ttl_s)) * 1000, l.max_expires_at);
+    l.expires_at = min64(expiry_ms(p, now_ms, ttl_s), l.max_expires_at);
     if (lease_log(tx, &l, "extend", &l.grant_seq, e) || store_lease_update(tx, &l, e) ||
         lease_audit(tx, caller, "lease.renew", &l.lease_id, "", e))
         return -1;

@@ -35,6 +35,12 @@ struct lease_request {
 int lease_request_check(const struct lease_policy *p, const struct lease_request *r, const char *at,
                         struct err *e) MUST_CHECK;
 
+/* Would lease_issue refuse for rights, quota or want of time? The session need not run yet: asked
+ * before one is started for the sake of a lease. */
+int lease_may_issue(struct store_tx *tx, const struct lease_policy *p, const struct caller *caller,
+                    const struct sandbox *session, const struct lease_request *r,
+                    struct err *e) MUST_CHECK;
+
 /* Issues a lease for a running session that the caller may see. ERR_SESSION_NOT_RUNNING,
  * ERR_CHAT_NOT_FOUND (user_id is not the chat's owner), ERR_LEASE_QUOTA_EXCEEDED. */
 int lease_issue(struct store_tx *tx, const struct lease_policy *p, const char *kid,

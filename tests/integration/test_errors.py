@@ -177,6 +177,22 @@ class Errors(unittest.TestCase):
         lease = self.grant["lease"]["lease_id"]
         self.refused(422, "invalid_request", "POST", f"/leases/{lease}/renew", {"ttl_s": 901}, "/ttl_s")
 
+    def test_nothing_is_started_for_a_lease_that_is_refused(self):
+        chat = self.gateway.new_chat(self.user)["chat_id"]
+        before = len(self.gateway.sandboxes_left())
+        self.refused(
+            404, "chat_not_found", "POST", "/sandboxes", {"chat_id": chat, "lease": {"user_id": self.other}}
+        )
+        rows = self.gateway.expect(200, "GET", f"/sandboxes?chat_id={chat}")["items"]
+        self.assertEqual(rows, [])
+        self.assertEqual(len(self.gateway.sandboxes_left()), before)
+
+    def test_a_lease_of_one_second_lives_at_least_one(self):
+        chat = self.gateway.new_chat(self.user)["chat_id"]
+        _, grant = self.gateway.open(chat, lease={"ttl_s": 1})
+        client = self.gateway.connect(grant)
+        self.assertEqual(client.wait_closed(10), 4401)
+
     def test_selectors_name_exactly_one_thing(self):
         both = {"lease_id": NOBODY, "session_id": NOBODY}
         for body in ({}, {"selector": {}}, {"selector": both}, {"selector": {"moon": 1}}):
