@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 
 #include "leasehold/json.h"
 
@@ -325,6 +327,12 @@ void client_close(struct client *cl, int code)
 
 static void client_kill(struct client *cl)
 {
+    const struct linger now = {.l_onoff = 1, .l_linger = 0};
+    int fd = lws_get_socket_fd(cl->wsi), queued = 0;
+
+    /* What the kernel still holds for a reader that does not read must not arrive after the cut. */
+    if (cl->peer.revoked && ioctl(fd, TIOCOUTQ, &queued) == 0 && queued > 0)
+        (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
     cl->step = CLOSE_STEP_KILLED;
     lws_set_timeout(cl->wsi, 1, LWS_TO_KILL_ASYNC);
 }

@@ -18,22 +18,25 @@
 #define LOG_MAX_BYTES (1024 * 1024)
 #define FD_LIMIT      (LOOP_FD_MAX + 24)
 
-/* The group of agent.sock is the agent's, so that it can connect and nobody else can. */
+/* The group of agent.sock is the agent's, so that it can connect and nobody else can. It gets its
+ * name when all of this is so: leaseinit may be waiting for it already. */
 static int agent_listen(const struct door_spec *spec, int *ret_fd, struct err *e)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    char name[sizeof(addr.sun_path)];
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     mode_t mask;
     int r;
 
     if (fd < 0)
         return err_sys(e, ERR_INTERNAL, errno, "no socket for the agent");
-    snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/box/agent.sock", ID_STR(&spec->session_id));
+    snprintf(name, sizeof(name), "%s/box/agent.sock", ID_STR(&spec->session_id));
+    snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/agent.new", ID_STR(&spec->session_id));
     mask = umask(0117);
     r = bind(fd, (const struct sockaddr *)&addr, sizeof(addr));
     umask(mask);
     if (r || lchown(addr.sun_path, (uid_t)-1, (gid_t)spec->agent_gid) ||
-        listen(fd, AGENT_BACKLOG)) {
+        listen(fd, AGENT_BACKLOG) || rename(addr.sun_path, name)) {
         err_sys(e, ERR_INTERNAL, errno, "cannot listen on agent.sock");
         close(fd);
         return -1;

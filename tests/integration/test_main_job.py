@@ -89,6 +89,27 @@ class MainJob(unittest.TestCase):
         echo(self, fast, "still here")
         fast.close()
 
+    def test_what_waits_in_the_kernel_for_a_reader_that_does_not_read_is_dropped_at_the_cut(self):
+        _, grant = self.open(max_connections=2)
+        reader = self.gateway.connect(grant)
+        deaf = self.gateway.connect(grant, rcvbuf=4096)
+        line = "z" * 100000
+        for _ in range(6):  # less than the door's queue: the deaf one is behind, not cut
+            echo(self, reader, line)
+        lease_id = grant["lease"]["lease_id"]
+        self.gateway.expect(200, "DELETE", f"/leases/{lease_id}?wait_ms=5000")
+        time.sleep(1)  # the door kills who does not take its Close
+        taken = 0
+        try:
+            while piece := deaf.sock.recv(65536):
+                taken += len(piece)
+        except ConnectionResetError:
+            pass
+        # What the client's own small buffer held, not the hundreds of kilobytes behind it.
+        self.assertLess(taken, 200000)
+        reader.close()
+        deaf.close()
+
     def test_renew_keeps_the_socket_up_past_the_first_expiry(self):
         sandbox, grant = self.open(ttl_s=3)
         client = self.gateway.connect(grant)
