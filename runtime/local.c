@@ -81,7 +81,7 @@ static int local_stop(struct engine *g, const char *run_path, const struct engin
     } else if (why.code == ERR_NOT_FOUND) {
         ended = init_end(run_path);
     }
-    if (ended)
+    if (ended && keep_groups_remove(run_path))
         return 0;
     return err_set(e, ERR_SANDBOX_STOP_FAILED, "processes of %s do not end", h->container_id);
 }
@@ -201,6 +201,8 @@ static int start_and_watch(struct engine_local *l, const struct engine_spec *spe
     r = watch_until_running(spec->run_path, w, e);
     if (r < 0 && w->pid_fd >= 0)
         keep_kill(spec->run_path, w->pid_fd);
+    if (r < 0)
+        keep_groups_remove(spec->run_path);
     if (w->pid_fd >= 0)
         close(w->pid_fd);
     if (r == 0)
@@ -259,6 +261,14 @@ static int local_status(struct engine *g, const char *run_path, const struct eng
     return 0;
 }
 
+/* Nobody will be asked to stop it, so what it has left goes here. */
+static int not_found(const char *run_path, struct err *e)
+{
+    if (!keep_groups_remove(run_path))
+        return err_set(e, ERR_SANDBOX_STOP_FAILED, "processes of %s do not end", run_path);
+    return err_set(e, ERR_NOT_FOUND, "nothing runs out of this run directory");
+}
+
 static int local_find(struct engine *g, const char *run_path, struct engine_handle *ret,
                       struct err *e)
 {
@@ -268,7 +278,7 @@ static int local_find(struct engine *g, const char *run_path, struct engine_hand
     const char *session = strrchr(run_path, '/');
     if (keep_pid_read(run_path, KEEP_PID_FILE, &pid, &start) < 0 ||
         process_start_ticks(pid) != start || !keep_pid_is_locked(run_path, pid))
-        return err_set(e, ERR_NOT_FOUND, "nothing runs out of this run directory");
+        return not_found(run_path, e);
     handle_fill(ret, session != NULL ? session + 1 : run_path, pid, start, l->uid);
     return 0;
 }

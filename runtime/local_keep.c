@@ -18,8 +18,7 @@ int keep_path(const char *run_path, const char *name, char *ret, size_t size)
     return n > 0 && (size_t)n < size ? 0 : -1;
 }
 
-/* The whole of a small file as text. -1: there is none. */
-static int file_read(const char *run_path, const char *name, char *ret, size_t size)
+int keep_file_read(const char *run_path, const char *name, char *ret, size_t size)
 {
     char path[PATH_MAX];
     if (keep_path(run_path, name, path, sizeof(path)) < 0)
@@ -39,7 +38,7 @@ void keep_state_read(const char *run_path, struct keep_state *ret)
 {
     char text[512];
     *ret = (struct keep_state){.phase = KEEP_NONE};
-    if (file_read(run_path, KEEP_STATE_FILE, text, sizeof(text)) < 0)
+    if (keep_file_read(run_path, KEEP_STATE_FILE, text, sizeof(text)) < 0)
         return;
     if (strcmp(text, "starting\n") == 0)
         ret->phase = KEEP_STARTING;
@@ -55,7 +54,7 @@ int keep_pid_read(const char *run_path, const char *name, pid_t *ret_pid, int64_
     char text[64];
     int pid;
     long long start;
-    if (file_read(run_path, name, text, sizeof(text)) < 0 ||
+    if (keep_file_read(run_path, name, text, sizeof(text)) < 0 ||
         sscanf(text, "%d %lld", &pid, &start) != 2 || pid <= 0)
         return -1;
     *ret_pid = pid;

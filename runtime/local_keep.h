@@ -31,6 +31,13 @@ bool keep_pid_is_locked(const char *run_path, pid_t pid);
 /* RUN_PATH/NAME. */
 int keep_path(const char *run_path, const char *name, char *ret, size_t size);
 
+/* The whole of a small file as text. -1: there is none. */
+int keep_file_read(const char *run_path, const char *name, char *ret, size_t size);
+
+/* Kills what is in the control groups that are noted there, and removes them. Once leasekeep has
+ * ended; with its guard at work too it does no harm. False: something in them does not end. */
+bool keep_groups_remove(const char *run_path);
+
 /* A sealed memory file with the spec, read from its start. `bin_dir` holds the helpers. */
 int keep_spec_open(const struct engine_spec *spec, const char *bin_dir, struct err *e) MUST_CHECK;
 

@@ -33,12 +33,15 @@
  *              a detail
  *   keep.init  "PID STARTTICKS\n" of the sandbox's pid 1 as the host sees it: when that process has
  *              ended, nothing of the sandbox runs any more
+ *   keep.groups the directories of its control groups, one a line, each written before it is made;
+ *              gone once they are
  *   keep.log   stderr of leasekeep, bwrap and the agent, cut at KEEP_LOG_MAX bytes
  *
  * Signals: SIGTERM = stop (TERM to the agent, after grace_ms KILL; a second SIGTERM ends the grace).
  * SIGKILL of leasekeep ends the whole sandbox (die-with-parent). Exit status: 0 once the sandbox has
  * ended and keep.state says how, 1 when it could not start.
- * leasekeep removes the cgroups it made; the gateway removes the run directory.
+ * leasekeep removes the cgroups it made, and its guard (a process beside it) does when leasekeep was
+ * killed; when both were, the gateway does it by keep.groups. The gateway removes the run directory.
  *
  * `leasekeep --probe UID GID` runs /usr/bin/true in an empty sandbox with the same isolation: exit
  * status 0, or why not on stderr.
@@ -46,15 +49,17 @@
 #ifndef LEASEHOLD_KEEP_SPEC_H
 #define LEASEHOLD_KEEP_SPEC_H
 
-#define KEEP_SPEC_FD   3
-#define KEEP_NOTIFY_FD 4
-#define KEEP_SPEC_MAX  (256 * 1024)
-#define KEEP_LOG_MAX   (1024 * 1024)
+#define KEEP_SPEC_FD    3
+#define KEEP_NOTIFY_FD  4
+#define KEEP_SPEC_MAX   (256 * 1024)
+#define KEEP_LOG_MAX    (1024 * 1024)
+#define KEEP_GROUPS_MAX 4096
 
-#define KEEP_PID_FILE   "keep.pid"
-#define KEEP_INIT_FILE  "keep.init"
-#define KEEP_STATE_FILE "keep.state"
-#define KEEP_LOG_FILE   "keep.log"
+#define KEEP_PID_FILE    "keep.pid"
+#define KEEP_INIT_FILE   "keep.init"
+#define KEEP_STATE_FILE  "keep.state"
+#define KEEP_GROUPS_FILE "keep.groups"
+#define KEEP_LOG_FILE    "keep.log"
 
 /* Inside the sandbox. leaseinit is started as
  *   /run/leasehold/leaseinit TRANSPORT -- COMMAND…      and connects to AGENT_SOCKET. */

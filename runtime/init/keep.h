@@ -71,6 +71,8 @@ void spec_forget(struct keep_spec *s);
 int files_claim(struct fault *f);
 int files_write_init(pid_t init);
 int files_write_state(const char *text);
+/* `dirs`: NUL-terminated, one after the other. */
+int files_write_groups(const char *dirs, size_t len);
 
 /* ---- keep_reap.c ---- */
 
@@ -102,20 +104,26 @@ int mounts_stage(struct keep_spec *s, struct fault *f);
 
 /* ---- keep_guard.c ---- */
 
-#define KEEP_CGROUPS_MAX 4
-#define KEEP_PATH_SIZE   512
+#define KEEP_CGROUPS_MAX     4
+#define KEEP_PATH_SIZE       512
+#define KEEP_GROUP_DIRS_SIZE (KEEP_CGROUPS_MAX * KEEP_PATH_SIZE)
 
 struct keep_guard {
-    pid_t pid; /* and process group */
-    int pipe;  /* the sign of our life */
+    pid_t pid;                       /* and process group; 0 once reaped */
+    int pidfd;                       /* -1: none */
+    int pipe;                        /* the sign of our life */
+    bool noted;                      /* tell the gateway of the groups, too */
+    char dirs[KEEP_GROUP_DIRS_SIZE]; /* of the groups, NUL-terminated, one after the other */
+    size_t dirs_len;
 };
 
 /* The guard itself gives up the spec. */
 int guard_start(struct keep_guard *g, struct keep_spec *s, struct fault *f);
-int guard_tell(const struct keep_guard *g, const char *dir); /* before a control group is made */
-int guard_join(const struct keep_guard *g);                  /* in the child */
+int guard_tell(struct keep_guard *g, const char *dir); /* before a control group is made */
+int guard_join(const struct keep_guard *g);            /* in the child */
 
-/* Has it kill what is left and remove the control groups. */
+/* Removes the control groups and ends the guard, both within about a second. Groups that resist for
+ * so long are left to the guard. */
 void guard_finish(struct keep_guard *g);
 
 /* ---- keep_cgroup.c ---- */
@@ -136,7 +144,7 @@ struct keep_cgroups {
 };
 
 /* Makes groups for the limits that this machine lets us set; the others are `missing`. */
-void cgroups_make(struct keep_cgroups *c, const struct keep_guard *g, const struct keep_spec *s);
+void cgroups_make(struct keep_cgroups *c, struct keep_guard *g, const struct keep_spec *s);
 int cgroups_join(const struct keep_cgroups *c); /* in the child; -1 with errno */
 bool cgroups_oom_killed(const struct keep_cgroups *c);
 

@@ -203,7 +203,7 @@ static int group_find(const struct keep_cgroups *c, const char *dir)
 }
 
 /* Makes the group, or finds it when controllers share a hierarchy. */
-static const char *group_get(struct keep_cgroups *c, const struct keep_guard *g, const char *parent,
+static const char *group_get(struct keep_cgroups *c, struct keep_guard *g, const char *parent,
                              const char *session)
 {
     char dir[PATH_SIZE], procs[PATH_SIZE];
@@ -257,7 +257,7 @@ static int set_cpu(const char *dir, bool v2, uint64_t milli)
                : -1;
 }
 
-static int limit_set(struct keep_cgroups *c, const struct keep_guard *g, const struct keep_spec *s,
+static int limit_set(struct keep_cgroups *c, struct keep_guard *g, const struct keep_spec *s,
                      enum keep_limit which)
 {
     struct hierarchy h = find_hierarchy(keep_limit_names[which]);
@@ -279,7 +279,7 @@ static int limit_set(struct keep_cgroups *c, const struct keep_guard *g, const s
     return -1;
 }
 
-void cgroups_make(struct keep_cgroups *c, const struct keep_guard *g, const struct keep_spec *s)
+void cgroups_make(struct keep_cgroups *c, struct keep_guard *g, const struct keep_spec *s)
 {
     const uint64_t wanted[LIMITS] = {s->memory_bytes, s->pids, s->cpus_milli};
     for (enum keep_limit i = 0; i < LIMITS; i++)

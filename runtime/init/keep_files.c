@@ -67,6 +67,17 @@ int files_write_init(pid_t init)
     return replace_file(KEEP_INIT_FILE, text);
 }
 
+int files_write_groups(const char *dirs, size_t len)
+{
+    char text[KEEP_GROUP_DIRS_SIZE + 1];
+    memcpy(text, dirs, len);
+    for (size_t i = 0; i < len; i++)
+        if (text[i] == '\0')
+            text[i] = '\n';
+    text[len] = '\0';
+    return replace_file(KEEP_GROUPS_FILE, text);
+}
+
 int files_write_state(const char *text)
 {
     return replace_file(KEEP_STATE_FILE, text);

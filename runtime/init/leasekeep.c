@@ -161,6 +161,8 @@ static void reap(struct keep *k)
     int status;
     pid_t pid;
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        if (pid == k->guard.pid) /* its number may soon be another's */
+            k->guard.pid = 0;
         if (pid != k->bwrap)
             continue;
         k->bwrap_ended = true;
@@ -380,7 +382,8 @@ static int keep_run(void)
     k->info_fd = k->ready_fd = k->init_pidfd = -1;
     k->notify_fd = fcntl(KEEP_NOTIFY_FD, F_SETFD, FD_CLOEXEC) == 0 ? KEEP_NOTIFY_FD : -1;
     k->log.read_fd = k->log.file_fd = -1;
-    k->cgroups.oom_fd = k->guard.pipe = -1;
+    k->cgroups.oom_fd = k->guard.pipe = k->guard.pidfd = -1;
+    k->guard.noted = true;
     if (files_claim(&k->fault) < 0) {
         fprintf(stderr, "leasekeep: %s\n", k->fault.text);
         return 1;
@@ -421,7 +424,7 @@ static int probe_bwrap(const struct keep_spec *s)
 static void probe_limits(struct keep_spec *s)
 {
     struct keep_cgroups c = {.oom_fd = -1};
-    struct keep_guard g = {.pipe = -1};
+    struct keep_guard g = {.pipe = -1, .pidfd = -1};
     struct fault f;
     if (guard_start(&g, s, &f) == 0)
         cgroups_make(&c, &g, s);

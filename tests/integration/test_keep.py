@@ -33,6 +33,16 @@ def mounts_of(sandbox):
         return [line for line in file if sandbox.root in line or "leasekeep" in line]
 
 
+def guard_of(keep):
+    with open(f"/proc/{keep}/task/{keep}/children") as file:
+        children = file.read().split()
+    for pid in children:
+        with open(f"/proc/{pid}/comm") as file:
+            if file.read() == "leasekeep-guard\n":
+                return int(pid)
+    raise AssertionError(f"leasekeep has no guard among {children}")
+
+
 class Life(SandboxTest):
     def test_lines_of_any_length_and_content_are_echoed(self):
         self.start(DEMO)
@@ -213,6 +223,36 @@ class Life(SandboxTest):
 
     def test_kill_9_of_leasekeep_leaves_nothing_without_control_groups(self):
         self.check_kill_9()
+
+    def start_with_guard(self):
+        """A sandbox with every control group there can be, and the pid of its guard."""
+        self.start(DEMO, memory_bytes=1 << 28, pids=64, cpus_milli=1000)
+        self.assertTrue(cgroups_of(self.sandbox.session))
+        return guard_of(self.sandbox.pid)
+
+    def check_stopped_without_guard(self, guard):
+        self.sandbox.signal(signal.SIGTERM)
+        self.assertEqual(self.sandbox.wait(), 0)
+        self.assertEqual(self.sandbox.ended()[0], "exited")
+        self.assertEqual(cgroups_of(self.sandbox.session), [])
+        self.assertIsNone(start_ticks(guard))
+        self.assertEqual(self.sandbox.file("keep.groups"), "")
+
+    def test_kill_9_of_the_guard_leaves_nothing(self):
+        guard = self.start_with_guard()
+        os.kill(guard, signal.SIGKILL)
+        self.assertTrue(wait_until(lambda: start_ticks(guard) is None))
+        self.check_stopped_without_guard(guard)
+
+    def test_a_stopped_guard_holds_up_no_stop(self):
+        guard = self.start_with_guard()
+        os.kill(guard, signal.SIGSTOP)
+        self.check_stopped_without_guard(guard)
+
+    def test_the_control_groups_are_noted_for_the_gateway(self):
+        self.start_with_guard()
+        self.assertEqual(sorted(self.sandbox.file("keep.groups").split()),
+                         sorted(cgroups_of(self.sandbox.session)))
 
     def test_kill_9_of_bwrap_ends_everything(self):
         self.start(["/bin/sh", "-c", "echo up; sleep 1000"])
