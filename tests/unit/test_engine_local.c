@@ -195,6 +195,93 @@ static void a_killed_supervisor_is_an_engine_lost_and_its_sandbox_is_gone(void *
     assert_int_equal(process_start_ticks(pid), -1);
 }
 
+/* The first of the noted control groups; it must be there. */
+static void noted_group(const struct fixture *f, char ret[static 512])
+{
+    char path[256];
+    snprintf(path, sizeof(path), "%s/" KEEP_GROUPS_FILE, f->run);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%511s", ret), 1);
+    fclose(file);
+    assert_int_equal(access(ret, F_OK), 0);
+}
+
+/* By its name, among leasekeep's children. */
+static pid_t guard_of(const struct engine_handle *h)
+{
+    char path[80], name[32];
+    int pid;
+    bool found = false;
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)h->pid, (int)h->pid);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    while (!found && fscanf(file, "%d", &pid) == 1) {
+        snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+        FILE *comm = fopen(path, "re");
+        found = comm != NULL && fgets(name, sizeof(name), comm) != NULL &&
+                strcmp(name, "leasekeep-guard\n") == 0;
+        if (comm != NULL)
+            fclose(comm);
+    }
+    fclose(file);
+    assert_true(found);
+    return pid;
+}
+
+/* Starts one with control groups and kills both who would remove them. */
+static void start_and_kill_both(struct fixture *f, struct engine_handle *h, char group[static 512])
+{
+    f->profile.limits = (struct config_limits){.memory_bytes = 1 << 28, .pids = 64, .cpus = 1};
+    start_ok(f, demo, h);
+    noted_group(f, group);
+    pid_t guard = guard_of(h);
+    assert_int_equal(kill(guard, SIGSTOP), 0); /* not a step more */
+    kill((pid_t)h->pid, SIGKILL);
+    wait_for_end(h);
+    kill(guard, SIGKILL);
+    assert_int_equal(access(group, F_OK), 0);
+}
+
+static void with_supervisor_and_guard_killed_a_stop_removes_the_groups(void **state)
+{
+    struct fixture *f = *state;
+    struct engine_handle h;
+    struct err e;
+    char group[512];
+    start_and_kill_both(f, &h, group);
+    assert_int_equal(f->engine->v->stop(f->engine, f->run, &h, 0, &e), 0);
+    assert_int_equal(access(group, F_OK), -1);
+}
+
+static void with_supervisor_and_guard_killed_a_search_removes_the_groups(void **state)
+{
+    struct fixture *f = *state;
+    struct engine_handle h, found;
+    struct err e;
+    char group[512];
+    start_and_kill_both(f, &h, group);
+    assert_int_equal(f->engine->v->find(f->engine, f->run, &found, &e), -1);
+    assert_int_equal(e.code, ERR_NOT_FOUND);
+    assert_int_equal(access(group, F_OK), -1);
+}
+
+static void a_noted_directory_of_another_name_is_left_alone(void **state)
+{
+    struct fixture *f = *state;
+    struct engine_handle found;
+    struct err e;
+    char path[256], other[128];
+    snprintf(other, sizeof(other), "%s/leasehold-other", f->root);
+    assert_int_equal(mkdir(other, 0700), 0);
+    snprintf(path, sizeof(path), "%s/" KEEP_GROUPS_FILE, f->run);
+    FILE *file = fopen(path, "we");
+    fprintf(file, "%s\n", other);
+    fclose(file);
+    assert_int_equal(f->engine->v->find(f->engine, f->run, &found, &e), -1);
+    assert_int_equal(access(other, F_OK), 0);
+}
+
 static void a_stop_without_grace_kills(void **state)
 {
     static const char *const stubborn[] = {"/bin/sh", "-c",
@@ -290,6 +377,9 @@ int main(void)
         WITH_SANDBOX(a_sandbox_starts_is_found_and_stops),
         WITH_SANDBOX(the_end_of_the_agent_is_told),
         WITH_SANDBOX(a_killed_supervisor_is_an_engine_lost_and_its_sandbox_is_gone),
+        WITH_SANDBOX(with_supervisor_and_guard_killed_a_stop_removes_the_groups),
+        WITH_SANDBOX(with_supervisor_and_guard_killed_a_search_removes_the_groups),
+        WITH_SANDBOX(a_noted_directory_of_another_name_is_left_alone),
         WITH_SANDBOX(a_stop_without_grace_kills),
         WITH_SANDBOX(a_failed_start_says_why_and_leaves_nothing),
         WITH_SANDBOX(a_start_out_of_time_is_undone),
