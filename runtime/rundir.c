@@ -53,6 +53,7 @@ void rundir_log_tail(const char *path, const char *name, char *ret, size_t size)
     struct stat st;
     ssize_t n = 0;
     int fd = -1;
+    char *line;
 
     if ((size_t)snprintf(file, sizeof file, "%s/%s", path, name) < sizeof file)
         fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -63,6 +64,9 @@ void rundir_log_tail(const char *path, const char *name, char *ret, size_t size)
     while (n > 0 && ret[n - 1] == '\n')
         n--;
     ret[n > 0 ? n : 0] = '\0';
+    line = n > 0 && st.st_size >= (off_t)size ? strchr(ret, '\n') : NULL;
+    if (line) /* the one before was cut */
+        memmove(ret, line + 1, strlen(line));
 }
 
 int rundir_each(const char *run_dir,

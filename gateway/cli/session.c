@@ -133,7 +133,7 @@ static void note_loss(struct session *s, int64_t now_ms)
 
 void session_lost(struct session *s, enum session_away who, const char *reason, int64_t now_ms)
 {
-    static const char *const names[] = {"the door", "the gateway"};
+    static const char *const names[] = {"the door", "the gateway", "the session"};
     drop_door(s);
     line_writer_break(&s->writer);
     note_loss(s, now_ms);

@@ -32,7 +32,7 @@ enum session_state {
     SESSION_OVER
 };
 
-enum session_away { AWAY_DOOR, AWAY_GATEWAY };
+enum session_away { AWAY_DOOR, AWAY_GATEWAY, AWAY_SESSION };
 
 enum session_job { JOB_NONE, JOB_RENEW, JOB_GRANT, JOB_RELEASE };
 

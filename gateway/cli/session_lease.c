@@ -154,9 +154,9 @@ static void on_grant(struct session *s, const struct api_answer *a, int rc, stru
     char old[ID_TEXT];
     char why[160] = "";
     snprintf(old, sizeof(old), "%.36s", s->grant.view->lease->lease_id);
+    s->not_running = false;
     if (rc == 0 && api_answer_ok(a) && grant_read(&s->grant, a, false, false, now_ms, e) == 0) {
         memcpy(s->replaced_lease, old, sizeof(old));
-        s->not_running = false;
         session_lease_started(s, now_ms);
         session_connect(s, now_ms);
         return;
@@ -165,7 +165,7 @@ static void on_grant(struct session *s, const struct api_answer *a, int rc, stru
     if (rc == 0 && is_final(a->status) && !may_run_soon(s, why, now_ms)) {
         on_refused_grant(s, a);
     } else {
-        session_lost(s, rc < 0 ? AWAY_GATEWAY : AWAY_DOOR, why, now_ms);
+        session_lost(s, s->not_running ? AWAY_SESSION : AWAY_GATEWAY, why, now_ms);
     }
 }
 

@@ -63,6 +63,7 @@ class LastWords(unittest.TestCase):
         _, event = self.failed_start(daemon)
         self.assertTrue(event["keep_log"].endswith("\n99999\n100000"))
         self.assertLessEqual(len(event["keep_log"]), 512)
+        self.assertEqual(len(event["keep_log"].split()[0]), 5)  # no line is cut
 
     def test_a_door_that_fails_is_named_and_not_waited_for(self):
         launcher = OtherDoor("echo first >&2; echo 'no luck today' >&2; exit 1")

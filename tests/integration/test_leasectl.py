@@ -832,6 +832,8 @@ class ConnectTest(DoorTest):
         self.accept()
         c.wait_event("ready", 2)
         c.finish(0)
+        away = [e["away"] for e in c.events if e["event"] == "reconnecting"]
+        self.assertEqual(away, ["the door", "the session", "the session"])
         asked = [json.loads(r.body) for r in self.gateway.seen("POST", API + "/leases")]
         self.assertEqual([("session_id" in a, "chat_id" in a) for a in asked],
                          [(True, False), (False, True), (False, True)])
