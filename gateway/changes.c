@@ -61,7 +61,7 @@ void changes_post(void *ctx, const struct change *changes, size_t n)
 struct lease_write {
     struct store_job job;
     struct services *s;
-    bool expire;
+    int (*rule)(struct store_tx *tx, const struct id *ids, size_t n, struct err *e);
     size_t n;
     struct id ids[];
 };
@@ -70,7 +70,7 @@ static int lease_write_run(struct store_tx *tx, void *arg, struct err *e)
 {
     const struct lease_write *w = arg;
 
-    return w->expire ? lease_expire(tx, w->ids, w->n, e) : lease_close(tx, w->ids, w->n, e);
+    return w->rule(tx, w->ids, w->n, e);
 }
 
 static void lease_write_done(struct job *job)
@@ -83,14 +83,17 @@ static void lease_write_done(struct job *job)
     free(w);
 }
 
-static void lease_write(struct services *s, bool expire, const struct id *ids, size_t n)
+static void lease_write(struct services *s,
+                        int (*rule)(struct store_tx *tx, const struct id *ids, size_t n,
+                                    struct err *e),
+                        const struct id *ids, size_t n)
 {
     struct lease_write *w = malloc(sizeof *w + n * sizeof *ids);
     struct err e;
 
     if (!w)
         return; /* the broker asks again in a while */
-    *w = (struct lease_write){.s = s, .expire = expire, .n = n};
+    *w = (struct lease_write){.s = s, .rule = rule, .n = n};
     memcpy(w->ids, ids, n * sizeof *ids);
     w->job = (struct store_job){.job.done = lease_write_done, .fn = lease_write_run, .arg = w};
     if (store_submit(s->store, &w->job, &e))
@@ -99,12 +102,18 @@ static void lease_write(struct services *s, bool expire, const struct id *ids, s
 
 static void on_closed(void *ctx, const struct id *ids, size_t n)
 {
-    lease_write(ctx, false, ids, n);
+    lease_write(ctx, lease_close, ids, n);
 }
 
 static void on_expired(void *ctx, const struct id *ids, size_t n)
 {
-    lease_write(ctx, true, ids, n);
+    lease_write(ctx, lease_expire, ids, n);
+}
+
+/* Should this write fail, the door and the broker still know. */
+static void on_consumed(void *ctx, const struct id *lease_id)
+{
+    lease_write(ctx, lease_consume, lease_id, 1);
 }
 
 /* --- audit of what doors report -------------------------------------------------------------- */
@@ -274,6 +283,7 @@ void changes_broker_hooks(struct services *s, struct broker_hooks *ret)
         .close = on_close,
         .closed = on_closed,
         .expired = on_expired,
+        .consumed = on_consumed,
         .session = on_session,
         .activity = on_activity,
         .event = on_event,

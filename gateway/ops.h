@@ -113,11 +113,15 @@ int op_workspace_get(struct call *c, struct err *e);
 
 /* --- ops_sandbox.c --------------------------------------------------------------------------- */
 
+struct cnf_args {
+    char *jkt;
+};
 struct lease_args {
     struct id user_id;
     unsigned scope;
     int64_t ttl_s, max_connections;
     int use;
+    struct cnf_args *cnf;
 };
 struct sandbox_open_args {
     struct id chat_id;
@@ -171,6 +175,7 @@ struct lease_grant_args {
     unsigned scope;
     int64_t ttl_s, max_connections;
     int use;
+    struct cnf_args *cnf;
 };
 struct lease_id_args {
     struct id lease_id;
@@ -186,7 +191,7 @@ struct lease_list_args {
     bool has_state;
     int state;
 };
-extern const char *const lease_use_offered[]; /* what can be asked for today */
+extern const struct field cnf_in[];
 extern const struct field lease_grant_in[], lease_id_in[], lease_renew_in[];
 extern const struct field lease_list_in[], lease_list_out[];
 int op_lease_list(struct call *c, struct err *e);

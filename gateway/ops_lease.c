@@ -7,6 +7,12 @@
 
 static const char *const scopes_offered[] = {"read", "write", NULL};
 
+const struct field cnf_in[] = {
+    FIELD_STR(struct cnf_args, jkt, .flags = FIELD_REQUIRED, .min = 1, .max = TOKEN_KID_TEXT - 1,
+              .doc = "the RFC 7638 thumbprint of a P-256 key whose holder alone is let in"),
+    {0},
+};
+
 const struct field lease_grant_in[] = {
     FIELD_ID(struct lease_grant_args, session_id,
              .has = offsetof(struct lease_grant_args, has_session_id),
@@ -19,8 +25,10 @@ const struct field lease_grant_in[] = {
     FIELD_INT(struct lease_grant_args, ttl_s, .min = 1, .max = 86400,
               .doc = "at most lease.ttl_max_seconds"),
     FIELD_INT(struct lease_grant_args, max_connections, .min = 1, .max = 64, .doc = "live at once"),
-    FIELD_ENUM(struct lease_grant_args, use, .names = lease_use_offered,
+    FIELD_ENUM(struct lease_grant_args, use, .names = lease_use_names,
                .doc = "how often it lets in"),
+    FIELD_OBJPTR(struct lease_grant_args, cnf, cnf_in, struct cnf_args,
+                 .doc = "binds it to a client's key (RFC 7800)"),
     {0},
 };
 
@@ -85,7 +93,9 @@ int op_lease_grant(struct call *c, struct err *e)
     struct lease_request request = {.user_id = a->user_id,
                                     .scope = a->scope,
                                     .ttl_s = a->ttl_s,
-                                    .max_connections = a->max_connections};
+                                    .max_connections = a->max_connections,
+                                    .use = (enum lease_use)a->use,
+                                    .cnf_jkt = a->cnf ? a->cnf->jkt : NULL};
     struct sandbox session;
     struct lease lease;
 

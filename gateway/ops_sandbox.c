@@ -13,8 +13,6 @@
 #define ENV_MAX        64
 #define ENV_BYTES_MAX  32768
 
-const char *const lease_use_offered[] = {"multi", NULL};
-
 static const struct field lease_args_in[] = {
     FIELD_ID(struct lease_args, user_id, .doc = "defaults to the chat's owner"),
     FIELD_SET(struct lease_args, scope, .names = (const char *const[]){"read", "write", NULL},
@@ -22,7 +20,9 @@ static const struct field lease_args_in[] = {
     FIELD_INT(struct lease_args, ttl_s, .min = 1, .max = 86400,
               .doc = "at most lease.ttl_max_seconds"),
     FIELD_INT(struct lease_args, max_connections, .min = 1, .max = 64, .doc = "live at once"),
-    FIELD_ENUM(struct lease_args, use, .names = lease_use_offered, .doc = "how often it lets in"),
+    FIELD_ENUM(struct lease_args, use, .names = lease_use_names, .doc = "how often it lets in"),
+    FIELD_OBJPTR(struct lease_args, cnf, cnf_in, struct cnf_args,
+                 .doc = "binds it to a client's key (RFC 7800)"),
     {0},
 };
 
@@ -141,7 +141,9 @@ static struct lease_request request_of(const struct lease_args *a)
     return (struct lease_request){.user_id = a->user_id,
                                   .scope = a->scope,
                                   .ttl_s = a->ttl_s,
-                                  .max_connections = a->max_connections};
+                                  .max_connections = a->max_connections,
+                                  .use = (enum lease_use)a->use,
+                                  .cnf_jkt = a->cnf ? a->cnf->jkt : NULL};
 }
 
 static bool env_name_valid(const char *name)

@@ -169,12 +169,13 @@ static void apply_grant(struct broker *b, struct session *s, const struct change
                                       .use = c->lease.use});
 }
 
-/* The row of a change knows nothing of live connections. */
+/* The row of a change knows nothing of live connections, and perhaps not yet of the use. */
 static void lease_take(struct lease_node *n, const struct lease *l)
 {
-    int64_t connections = n->l.connections;
+    int64_t connections = n->l.connections, consumed_at = n->l.consumed_at;
 
     n->l = *l;
+    n->l.consumed_at = consumed_at ? consumed_at : l->consumed_at;
     n->l.connections = connections;
 }
 

@@ -125,21 +125,25 @@ void broker_doors_tick(struct broker *b, int64_t now_us)
 
 static void snapshot_send(struct broker *b, struct session *s)
 {
-    size_t keys_n = keyset_count(b->keys), allow_n = 0;
+    size_t keys_n = keyset_count(b->keys), allow_n = 0, consumed_n = 0;
     struct lease_node *n;
     int count;
 
     DL_COUNT(s->leases, n, count);
     struct door_allow *allow = calloc((size_t)count + 1, sizeof *allow);
     struct key_public *keys = calloc(keys_n + 1, sizeof *keys);
-    if (allow && keys) {
-        DL_FOREACH (s->leases, n)
+    struct id *consumed = calloc((size_t)count + 1, sizeof *consumed);
+    if (allow && keys && consumed) {
+        DL_FOREACH (s->leases, n) {
+            if (n->l.consumed_at)
+                consumed[consumed_n++] = n->l.lease_id;
             if (!n->ending_seq)
                 allow[allow_n++] = (struct door_allow){.jti = n->l.lease_id,
                                                        .exp = n->l.expires_at / 1000,
                                                        .scope = n->l.scope,
                                                        .mc = n->l.max_connections,
                                                        .use = n->l.use};
+        }
         for (size_t i = 0; i < keys_n; i++)
             keyset_get(b->keys, i, &keys[i]);
         broker_push(b, s,
@@ -149,10 +153,12 @@ static void snapshot_send(struct broker *b, struct session *s)
                                        .stale_s = b->limits->stale_after_seconds,
                                        .seal_s = b->limits->seal_after_seconds,
                                        .allow = {allow, allow_n},
+                                       .consumed = {consumed, consumed_n},
                                        .keys = {keys, keys_n}});
     }
     free(allow);
     free(keys);
+    free(consumed);
 }
 
 /* Is everything after what it has applied still known, to the door that had its snapshot from us? */
@@ -201,6 +207,26 @@ static void counts_set(struct broker *b, struct session *s, const struct list *c
     }
 }
 
+/* The row follows; until then, and should its write fail, what stands here goes into snapshots. */
+static void consume(struct broker *b, const struct session *s, const struct id *lease_id)
+{
+    struct lease_node *n = broker_lease_find(b, lease_id);
+
+    if (!n || n->session != s || n->l.use != USE_ONCE || n->l.consumed_at)
+        return;
+    n->l.consumed_at = clock_wall_ms(b->clock);
+    b->hooks.consumed(b->hooks.ctx, lease_id);
+}
+
+/* A door that let in while no gateway was there tells of it when it is connected again. */
+static void consumed_set(struct broker *b, const struct session *s, const struct list *consumed)
+{
+    const struct id *ids = consumed->items;
+
+    for (size_t i = 0; i < consumed->n; i++)
+        consume(b, s, &ids[i]);
+}
+
 static void agent_set(struct broker *b, struct session *s, enum door_agent agent)
 {
     s->agent = agent;
@@ -237,6 +263,7 @@ static void on_hello(struct broker *b, struct door *d, const struct door_msg *m)
     s->boot_id = m->boot_id;
     s->acked = m->applied < s->seq ? m->applied : s->seq;
     counts_set(b, s, &m->conns);
+    consumed_set(b, s, &m->consumed);
     broker_count_session(b, s);
     if (delta)
         delta_send(b, s, m->applied);
@@ -311,6 +338,8 @@ static void on_connection(struct broker *b, struct session *s, const struct door
 
     if (n && n->session == s)
         broker_count_connections(b, n, n->l.connections + (admitted ? 1 : -1));
+    if (admitted)
+        consume(b, s, &m->jti);
     b->hooks.event(b->hooks.ctx,
                    &(struct broker_event){.kind = admitted ? BROKER_ADMIT : BROKER_CUT,
                                           .session_id = s->session_id,

@@ -64,6 +64,7 @@ static const struct field allow_fields[] = {
 #define ALLOW                                                                                      \
     FIELD_OBJLIST(struct door_msg, allow, allow_fields, struct door_allow,                         \
                   .flags = FIELD_REQUIRED, .max = ENTRIES_MAX)
+#define CONSUMED FIELD_IDLIST(struct door_msg, consumed, .max = ENTRIES_MAX)
 #define KEYS                                                                                       \
     FIELD_OBJLIST(struct wire_msg, keys, key_fields, struct wire_key, .flags = FIELD_REQUIRED,     \
                   .max = KEYS_MAX)
@@ -78,9 +79,10 @@ static const struct field hello[] = {
     INT(applied),
     AGENT,
     CONNS,
+    CONSUMED,
     {0}};
-static const struct field snapshot[] = {TYPE,           INT(seq), INT(now), FROM_1(stale_s),
-                                        FROM_1(seal_s), ALLOW,    KEYS,     {0}};
+static const struct field snapshot[] = {
+    TYPE, INT(seq), INT(now), FROM_1(stale_s), FROM_1(seal_s), ALLOW, CONSUMED, KEYS, {0}};
 static const struct field delta[] = {TYPE,           INT(from), INT(seq), INT(now), FROM_1(stale_s),
                                      FROM_1(seal_s), {0}};
 static const struct field op_grant[] = {TYPE,  FROM_1(seq), OP,  JTI, FROM_1(exp),

@@ -25,6 +25,14 @@ void lease_policy_from_config(const struct config *cfg, struct lease_policy *ret
     };
 }
 
+static bool is_thumbprint(const char *s)
+{
+    uint8_t hash[32];
+    size_t len;
+
+    return !base64url_decode(s, strlen(s), hash, sizeof hash, &len) && len == sizeof hash;
+}
+
 int lease_request_check(const struct lease_policy *p, const struct lease_request *r, const char *at,
                         struct err *e)
 {
@@ -38,6 +46,10 @@ int lease_request_check(const struct lease_policy *p, const struct lease_request
         snprintf(pointer, sizeof pointer, "%s/max_connections", at);
         return err_field(e, pointer, "max_connections is at most %lld",
                          (long long)p->max_connections_cap);
+    }
+    if (r->cnf_jkt && !is_thumbprint(r->cnf_jkt)) {
+        snprintf(pointer, sizeof pointer, "%s/cnf/jkt", at);
+        return err_field(e, pointer, "jkt is the RFC 7638 thumbprint of a P-256 key");
     }
     return 0;
 }
@@ -172,7 +184,7 @@ int lease_issue(struct store_tx *tx, const struct lease_policy *p, const char *k
         .user_id = session->user_id,
         .api_key_id = caller->key_id,
         .scope = r->scope ? r->scope : SCOPE_READ | SCOPE_WRITE,
-        .use = USE_MULTI,
+        .use = r->use,
         .max_connections = r->max_connections ? r->max_connections : 1,
         .state = LEASE_PENDING,
         .issued_at = now_s * 1000,
@@ -188,6 +200,7 @@ int lease_issue(struct store_tx *tx, const struct lease_policy *p, const char *k
     l.expires_at = min64(expiry_ms(p, now_ms, r->ttl_s), l.max_expires_at);
     id_random(&l.lease_id);
     snprintf(l.kid, sizeof l.kid, "%s", kid);
+    snprintf(l.cnf_jkt, sizeof l.cnf_jkt, "%s", r->cnf_jkt ? r->cnf_jkt : "");
     if (lease_log(tx, &l, "grant", &l.grant_seq, e) || store_lease_insert(tx, &l, e) ||
         lease_audit(tx, caller, "lease.issue", &l.lease_id, "", e))
         return -1;
@@ -258,6 +271,7 @@ int lease_mint(const struct lease_policy *p, const struct keyset *keys, const st
     if ((size_t)snprintf(c.iss, sizeof c.iss, "%s", p->issuer) >= sizeof c.iss ||
         (size_t)snprintf(c.node, sizeof c.node, "%s", p->node) >= sizeof c.node)
         return err_set(e, ERR_INTERNAL, "lease.issuer or app.node is too long for a token");
+    memcpy(c.cnf_jkt, l->cnf_jkt, sizeof c.cnf_jkt);
     return token_mint(keys, &c, out, e);
 }
 

@@ -126,6 +126,29 @@ int lease_expire(struct store_tx *tx, const struct id *ids, size_t n, struct err
     return 0;
 }
 
+static int consume_one(struct store_tx *tx, const struct id *lease_id, struct err *e)
+{
+    struct lease l;
+    bool there;
+
+    if (get_if_there(tx, lease_id, &l, &there, e))
+        return -1;
+    if (!there || l.consumed_at || l.use != USE_ONCE)
+        return 0;
+    l.consumed_at = store_now_ms(tx);
+    return store_lease_update(tx, &l, e) || lease_audit(tx, NULL, "lease.consume", lease_id, "", e)
+               ? -1
+               : 0;
+}
+
+int lease_consume(struct store_tx *tx, const struct id *ids, size_t n, struct err *e)
+{
+    for (size_t i = 0; i < n; i++)
+        if (consume_one(tx, &ids[i], e))
+            return -1;
+    return 0;
+}
+
 /* --- terminal -------------------------------------------------------------------------------- */
 
 static int close_lease(struct store_tx *tx, struct lease *l, struct err *e)

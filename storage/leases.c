@@ -3,7 +3,9 @@
 /* In the order of bind_lease and read_lease. */
 #define LEASE_COLUMNS                                                                              \
     "lease_id, session_id, chat_id, user_id, api_key_id, scope, use_kind, max_connections, state," \
-    " issued_at, expires_at, max_expires_at, revoked_at, revoked_reason, grant_seq, ep, kid"
+    " issued_at, expires_at, max_expires_at, revoked_at, revoked_reason, grant_seq, ep, kid, "     \
+    "cnf_jkt,"                                                                                     \
+    " consumed_at"
 
 #define SELECT_LEASE "SELECT " LEASE_COLUMNS " FROM leases "
 
@@ -26,6 +28,8 @@ static void bind_lease(struct stmt *st, const struct lease *l)
     bind_int(st, l->grant_seq);
     bind_int(st, l->ep);
     bind_text(st, l->kid);
+    bind_text(st, l->cnf_jkt);
+    bind_int(st, l->consumed_at);
 }
 
 static void read_lease(struct stmt *st, struct lease *l)
@@ -48,6 +52,8 @@ static void read_lease(struct stmt *st, struct lease *l)
     l->grant_seq = column_int(st);
     l->ep = column_int(st);
     column_text(st, l->kid, sizeof(l->kid));
+    column_text(st, l->cnf_jkt, sizeof(l->cnf_jkt));
+    l->consumed_at = column_int(st);
 }
 
 /* The first row of a statement whose ids are bound; ends it. */
@@ -75,7 +81,7 @@ static int insert_row(struct store_tx *tx, const struct lease *l, struct err *e)
     struct stmt st;
     if (stmt_open(&st, tx->conn, "lease",
                   "INSERT INTO leases (" LEASE_COLUMNS ")"
-                  " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                  " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                   e) != 0) {
         return -1;
     }
@@ -122,7 +128,8 @@ static int update_row(struct store_tx *tx, const struct lease *l, struct err *e)
     struct stmt st;
     if (stmt_open(&st, tx->conn, "lease",
                   "UPDATE leases SET (scope, max_connections, state, expires_at, revoked_at,"
-                  " revoked_reason, grant_seq, ep, kid) = (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+                  " revoked_reason, grant_seq, ep, kid, consumed_at) ="
+                  " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
                   " WHERE lease_id = ?",
                   e) != 0) {
         return -1;
@@ -136,11 +143,12 @@ static int update_row(struct store_tx *tx, const struct lease *l, struct err *e)
     bind_int(&st, l->grant_seq);
     bind_int(&st, l->ep);
     bind_text(&st, l->kid);
+    bind_int(&st, l->consumed_at);
     bind_id(&st, &l->lease_id);
     return stmt_run_one(&st, ERR_NOT_FOUND, e);
 }
 
-/* Whose lease it is, in which session and until when at most never changes; nor does one open again
+/* Whose lease it is, in which session, for which key and until when at most never changes; nor does one open again
  * that was open no more. */
 int store_lease_update(struct store_tx *tx, const struct lease *l, struct err *e)
 {

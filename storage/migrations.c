@@ -158,11 +158,16 @@ static const char lists_and_idempotency[] =
 static const char door_certificates[] =
     "ALTER TABLE sandboxes ADD COLUMN door_cert_sha256 TEXT NOT NULL DEFAULT '';";
 
+static const char leases_once_and_bound[] =
+    "ALTER TABLE leases ADD COLUMN cnf_jkt TEXT NOT NULL DEFAULT '';"
+    "ALTER TABLE leases ADD COLUMN consumed_at BIGINT NOT NULL DEFAULT 0;";
+
 const struct migration migrations[] = {
     {1, "people_and_chats", people_and_chats},
     {2, "sandboxes_and_leases", sandboxes_and_leases},
     {3, "keys_and_audit", keys_and_audit},
     {4, "lists_and_idempotency", lists_and_idempotency},
     {5, "door_certificates", door_certificates},
+    {6, "leases_once_and_bound", leases_once_and_bound},
     {0},
 };

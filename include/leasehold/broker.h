@@ -51,6 +51,8 @@ struct broker_hooks {
      * that come back through broker_apply. At most BROKER_BATCH ids. */
     void (*closed)(void *ctx, const struct id *ids, size_t n);
     void (*expired)(void *ctx, const struct id *ids, size_t n);
+    /* Make durable: this `once` lease has let in. */
+    void (*consumed)(void *ctx, const struct id *lease_id);
     /* The door of a session is live and its agent is up (ready), or no more. */
     void (*session)(void *ctx, const struct id *session_id, bool door_live, enum door_agent agent);
     /* Client traffic was seen (wall time of the last byte, milliseconds). */

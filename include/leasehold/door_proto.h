@@ -3,8 +3,9 @@
  * `leasehold.control.v1`, path /api/v1/door, on the node's unix socket) of JSON text messages.
  * docs/leases.md "Log and door protocol" is the model; this is its wire form.
  *
- *   door → HELLO{sid, ep, boot_id, secret, applied, agent, conns[]}
- *   gw   → SNAPSHOT{seq, now, stale_s, seal_s, allow[], keys[]}  replaces allow-set and keys at once
+ *   door → HELLO{sid, ep, boot_id, secret, applied, agent, conns[], consumed[]}
+ *   gw   → SNAPSHOT{seq, now, stale_s, seal_s, allow[], consumed[], keys[]}  replaces allow-set and
+ *          keys at once; consumed are the `once` leases that have let in, whichever side knows of it
  *   gw   → DELTA{from, seq, now, stale_s, seal_s}  instead, when the door has applied `from` of this
  *          gateway's log and the rest is still known: the OPs from + 1 … seq follow, and the door is
  *          live once it has applied seq
@@ -89,9 +90,10 @@ struct door_msg {
     struct id boot_id;
     char *secret;
     int64_t applied;
-    int agent;         /* enum door_agent; also AGENT */
-    struct list conns; /* struct door_conn; also ACTIVITY */
-    int64_t from;      /* DELTA */
+    int agent;            /* enum door_agent; also AGENT */
+    struct list conns;    /* struct door_conn; also ACTIVITY */
+    struct list consumed; /* struct id, of HELLO and SNAPSHOT; absent: none */
+    int64_t from;         /* DELTA */
     /* SNAPSHOT, DELTA, OP, ACK */
     int64_t seq;
     int64_t now; /* ms, gateway wall time; also PING */

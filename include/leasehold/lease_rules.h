@@ -28,6 +28,8 @@ struct lease_request {
     unsigned scope;          /* 0: read and write */
     int64_t ttl_s;           /* 0: the policy's */
     int64_t max_connections; /* 0: 1 */
+    enum lease_use use;
+    const char *cnf_jkt; /* NULL: anybody who has the token */
 };
 
 /* Refuses what the policy does not allow (422 with a pointer below `at`, e.g. "/lease" or ""):
@@ -75,6 +77,9 @@ int lease_end_session(struct store_tx *tx, const struct sandbox *session,
 /* The leases among `ids` whose time is over (others were renewed or ended meanwhile) go to
  * `expiring`. */
 int lease_expire(struct store_tx *tx, const struct id *ids, size_t n, struct err *e) MUST_CHECK;
+
+/* These leases let in once, and have done so. */
+int lease_consume(struct store_tx *tx, const struct id *ids, size_t n, struct err *e) MUST_CHECK;
 
 /* Terminal: the door confirmed, its death is proven, or nothing can hold the token any more. */
 int lease_close(struct store_tx *tx, const struct id *ids, size_t n, struct err *e) MUST_CHECK;

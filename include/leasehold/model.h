@@ -113,7 +113,9 @@ struct lease {
     int64_t grant_seq; /* rq of its token */
     int64_t ep;
     char kid[TOKEN_KID_TEXT];
-    int64_t connections; /* live ones; filled by the broker */
+    char cnf_jkt[TOKEN_KID_TEXT]; /* thumbprint of its holder's key; "": a bearer's */
+    int64_t consumed_at;          /* of USE_ONCE: when it let in, 0: it has not */
+    int64_t connections;          /* live ones; filled by the broker */
 };
 
 /* One entry of the audit trail. Strings borrowed for the call. */

@@ -165,6 +165,22 @@ int core_conns_list(const struct door_core *c, struct list *ret)
     return 0;
 }
 
+/* The `once` leases that were used, in memory of the caller's. */
+static int consumed_list(const struct door_core *c, struct list *ret)
+{
+    struct door_lease *lease, *next;
+    struct id *ids = calloc(HASH_COUNT(c->leases) + 1, sizeof(*ids));
+    size_t n = 0;
+
+    if (!ids)
+        return -1;
+    HASH_ITER (hh, c->leases, lease, next)
+        if (lease->consumed_until)
+            ids[n++] = lease->jti;
+    *ret = (struct list){.items = ids, .n = n};
+    return 0;
+}
+
 int door_core_hello(struct door_core *c, int64_t now_us, struct door_msg *ret, struct err *e)
 {
     struct door_msg m = {.t = DOOR_HELLO,
@@ -176,6 +192,10 @@ int door_core_hello(struct door_core *c, int64_t now_us, struct door_msg *ret, s
 
     if (core_conns_list(c, &m.conns))
         return err_set(e, ERR_INTERNAL, "no memory for the list of connections");
+    if (consumed_list(c, &m.consumed)) {
+        free(m.conns.items);
+        return err_set(e, ERR_INTERNAL, "no memory for the list of used leases");
+    }
     c->linked = true;
     c->synced = false;
     c->resync = false;
@@ -253,6 +273,19 @@ static int64_t unlisted_cut(struct door_core *c, int64_t now_us)
     return cut;
 }
 
+/* Whichever door or gateway has seen it: a lease that let in once does so no more. */
+static void consumed_take(struct door_core *c, const struct list *consumed)
+{
+    const struct id *ids = consumed->items;
+
+    for (size_t i = 0; i < consumed->n; i++) {
+        struct door_lease *lease = core_lease_find(c, &ids[i]);
+
+        if (lease && lease->consumed_until < lease->exp)
+            lease->consumed_until = lease->exp;
+    }
+}
+
 static int snapshot_apply(struct door_core *c, const struct door_msg *m, int64_t now_us,
                           struct err *e)
 {
@@ -273,6 +306,7 @@ static int snapshot_apply(struct door_core *c, const struct door_msg *m, int64_t
         }
     }
     c->damaged = false;
+    consumed_take(c, &m->consumed);
     time_set(c, m->now, now_us);
     c->config.stale_s = m->stale_s;
     c->config.seal_s = m->seal_s;

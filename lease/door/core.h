@@ -79,8 +79,8 @@ void door_core_free(struct door_core *c); /* every peer must be gone */
 
 /* --- the gateway's side -------------------------------------------------------------------- */
 
-/* A control connection is open: fills the HELLO to send (all but `secret`). conns.items is
- * malloc'd for the caller. Until its SNAPSHOT nothing the gateway says counts. */
+/* A control connection is open: fills the HELLO to send (all but `secret`). conns.items and
+ * consumed.items are malloc'd for the caller. Until its SNAPSHOT nothing the gateway says counts. */
 int door_core_hello(struct door_core *c, int64_t now_us, struct door_msg *ret,
                     struct err *e) MUST_CHECK;
 void door_core_unlinked(struct door_core *c);

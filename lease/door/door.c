@@ -96,6 +96,7 @@ static void hello_sent(void *ctx, struct door_msg *m)
 {
     (void)ctx;
     free(m->conns.items);
+    free(m->consumed.items);
 }
 
 static int message(void *ctx, const struct door_msg *m, struct err *e)

@@ -22,6 +22,8 @@ struct fixture {
     struct broker *broker;
     struct keyset *keys;
     struct lease_policy policy;
+    struct id consumed; /* the last one */
+    int consumed_n;
     struct config_lease limits;
     struct clock clock;
     int64_t wall_ms, boot_us;
@@ -117,6 +119,14 @@ static inline void on_event(void *ctx, const struct broker_event *ev)
     f->over_rate_n += ev->over_rate;
 }
 
+static inline void on_consumed(void *ctx, const struct id *lease_id)
+{
+    struct fixture *f = ctx;
+
+    f->consumed = *lease_id;
+    f->consumed_n++;
+}
+
 static inline void on_ending(void *ctx, int code, size_t n)
 {
     struct fixture *f = ctx;
@@ -141,6 +151,7 @@ static inline int setup(void **state)
                                  .session = on_session,
                                  .activity = on_activity,
                                  .event = on_event,
+                                 .consumed = on_consumed,
                                  .ending = on_ending,
                                  .wake = on_wake};
     struct err e;

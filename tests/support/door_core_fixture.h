@@ -181,6 +181,7 @@ static inline struct door_msg hello(struct fixture *f)
 
     assert_int_equal(door_core_hello(f->core, f->now, &m, &f->e), 0);
     free(m.conns.items);
+    free(m.consumed.items);
     return m;
 }
 

@@ -428,6 +428,51 @@ static void a_silent_door_is_dropped_and_a_live_one_pinged_every_second(void **s
     assert_false(f->live);
 }
 
+static void a_once_lease_that_let_in_is_made_durable_and_named_in_snapshots(void **state)
+{
+    struct fixture *f = *state;
+    struct lease once = make_lease(f, 60, 1), multi;
+    const struct door_msg *m;
+
+    once.use = USE_ONCE;
+    apply(f, &(struct change){.kind = CHANGE_GRANT, .seq = 1, .lease = once});
+    multi = grant(f, 60, 2);
+    hello(f, 9, 7, SECRET);
+    door_says(f, 9, &(struct door_msg){.t = DOOR_ADMIT, .jti = multi.lease_id});
+    assert_int_equal(f->consumed_n, 0);
+    door_says(f, 9, &(struct door_msg){.t = DOOR_ADMIT, .jti = once.lease_id});
+    door_says(f, 9, &(struct door_msg){.t = DOOR_ADMIT, .jti = once.lease_id});
+    assert_int_equal(f->consumed_n, 1);
+    assert_true(id_equal(&f->consumed, &once.lease_id));
+    once.expires_at += 1000; /* a renewal read before the use was written */
+    apply(f, &(struct change){.kind = CHANGE_EXTEND, .seq = 3, .lease = once});
+    hello(f, 10, 7, SECRET);
+    m = &f->sent[f->sent_n - 1];
+    assert_int_equal(m->t, DOOR_SNAPSHOT);
+    assert_int_equal(m->consumed.n, 1);
+    assert_true(id_equal(m->consumed.items, &once.lease_id));
+}
+
+static void a_door_tells_what_it_let_in_while_nobody_listened(void **state)
+{
+    struct fixture *f = *state;
+    struct lease once = make_lease(f, 60, 1);
+    struct door_msg m = {.t = DOOR_HELLO,
+                         .sid = f->sandbox.session_id,
+                         .ep = 7,
+                         .secret = (char *)SECRET,
+                         .consumed = {&once.lease_id, 1},
+                         .agent = DOOR_AGENT_UP};
+
+    once.use = USE_ONCE;
+    apply(f, &(struct change){.kind = CHANGE_GRANT, .seq = 1, .lease = once});
+    id_random(&m.boot_id);
+    broker_door_open(f->broker, 9);
+    door_says(f, 9, &m);
+    assert_int_equal(f->consumed_n, 1);
+    assert_true(id_equal(&f->consumed, &once.lease_id));
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -456,6 +501,8 @@ int main(void)
         T(a_door_cannot_report_activity_of_the_future),
         T(messages_lost_to_the_history_are_told_each_time_they_have_doubled),
         T(a_door_that_is_soon_stale_is_pinged_more_often),
+        T(a_once_lease_that_let_in_is_made_durable_and_named_in_snapshots),
+        T(a_door_tells_what_it_let_in_while_nobody_listened),
         T(a_silent_door_is_dropped_and_a_live_one_pinged_every_second),
     };
 

@@ -249,6 +249,49 @@ static void once_is_once_across_snapshots(void **state)
     assert_refused(present(f, 3, &cl), CLOSE_UNAUTHENTICATED);
 }
 
+/* Another door let it in, or this one before it was started again: it goes by the gateway. */
+static void what_a_snapshot_names_as_used_lets_in_no_more(void **state)
+{
+    struct fixture *f = *state;
+    struct door_allow allow[] = {entry(f->jti), entry(id_n(77))};
+    struct token_claims cl = claims(f);
+    struct key_public key;
+    struct door_msg m = {.t = DOOR_SNAPSHOT,
+                         .seq = 10,
+                         .now = gateway_ms(f),
+                         .stale_s = 3,
+                         .seal_s = 15,
+                         .allow = {allow, 2},
+                         .consumed = {&f->jti, 1},
+                         .keys = {&key, 1}};
+
+    allow[0].use = allow[1].use = USE_ONCE;
+    keyset_get(f->signing, 0, &key);
+    hello(f);
+    assert_int_equal(receive(f, &m), 0);
+    assert_refused(present(f, 0, &cl), CLOSE_UNAUTHENTICATED);
+    cl.lease_id = id_n(77);
+    assert_int_equal(present(f, 1, &cl)->state, PEER_ADMITTED);
+}
+
+static void a_hello_names_what_was_used(void **state)
+{
+    struct fixture *f = *state;
+    struct door_allow a = entry(f->jti);
+    struct door_msg m;
+
+    go_live(f);
+    a.use = USE_ONCE;
+    assert_int_equal(grant(f, a), 0);
+    admit(f, 0);
+    door_core_gone(f->core, &f->peers[0], 1000);
+    assert_int_equal(door_core_hello(f->core, f->now, &m, &f->e), 0);
+    assert_int_equal(m.consumed.n, 1);
+    assert_true(id_equal(m.consumed.items, &f->jti));
+    free(m.conns.items);
+    free(m.consumed.items);
+}
+
 static void a_peer_presents_once(void **state)
 {
     struct fixture *f = *state;
@@ -541,6 +584,8 @@ int main(void)
         TEST(the_tokens_and_the_leases_expiry_both_count),
         TEST(connections_stop_at_mc_and_closing_ones_count),
         TEST(once_is_once_across_snapshots),
+        TEST(what_a_snapshot_names_as_used_lets_in_no_more),
+        TEST(a_hello_names_what_was_used),
         TEST(a_peer_presents_once),
         TEST(denials_to_the_gateway_are_limited),
         TEST(a_token_ahead_of_the_log_waits_for_it),

@@ -63,6 +63,7 @@ static void link_again(struct fixture *f)
     door_core_unlinked(f->core);
     assert_int_equal(door_core_hello(f->core, f->now, &hello, &e), 0);
     free(hello.conns.items);
+    free(hello.consumed.items);
 }
 
 static void a_delta_makes_the_door_live_once_it_has_caught_up(void **state)
@@ -285,6 +286,7 @@ static void a_new_link_and_snapshot_harm_nobody(void **state)
     assert_int_equal(m.conns.n, 1);
     assert_true(id_equal(&((struct door_conn *)m.conns.items)[0].jti, &f->jti));
     free(m.conns.items);
+    free(m.consumed.items);
     assert_int_equal(snapshot(f, 10, &a, 1), 0);
     assert_int_equal(f->peers[0].code, 0);
     assert_int_equal(f->closes, 0);

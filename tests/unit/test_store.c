@@ -376,6 +376,8 @@ static void assert_lease_equal(const struct lease *a, const struct lease *b)
     assert_int_equal(a->grant_seq, b->grant_seq);
     assert_int_equal(a->ep, b->ep);
     assert_string_equal(a->kid, b->kid);
+    assert_string_equal(a->cnf_jkt, b->cnf_jkt);
+    assert_int_equal(a->consumed_at, b->consumed_at);
 }
 
 static void a_lease_comes_back_as_it_was_stored_and_updated(void **state)
@@ -385,6 +387,7 @@ static void a_lease_comes_back_as_it_was_stored_and_updated(void **state)
     struct call c = {.lease = fixture_lease(&f->session_id, &f->chat_id, &f->user_id)};
     c.lease.use = USE_ONCE;
     c.lease.max_connections = 3;
+    strcpy(c.lease.cnf_jkt, "thumbprint");
     fixture_write(f, insert_lease, &c);
     struct call got = {.id = c.lease.lease_id};
     fixture_read(f, get_lease, &got);
@@ -398,6 +401,7 @@ static void a_lease_comes_back_as_it_was_stored_and_updated(void **state)
     c.lease.grant_seq = 4;
     c.lease.ep = 5;
     memset(c.lease.kid, 'k', sizeof(c.lease.kid) - 1);
+    c.lease.consumed_at = 2400;
     fixture_write(f, update_lease, &c);
     fixture_read(f, get_lease, &got);
     assert_lease_equal(&got.lease, &c.lease);
