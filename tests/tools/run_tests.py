@@ -20,6 +20,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -36,11 +37,13 @@ SHOWN_BYTES = 64 * 1024
 SLOWEST_SHOWN = 5
 SKIPS_ALLOWED = "podman"
 
+# Whatever a test starts, and however that ends, says what it has found in a file of its own.
 SANITIZERS = {
     "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
     "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
 }
+SANITIZER_REPORT = "report"
 
 TAP_RESULT = re.compile(r"^(not )?ok \d+ (-|# SKIP) ?(.*)")
 TAP_PLAN = re.compile(r"^1\.\.(\d+)$")
@@ -168,7 +171,24 @@ def skip_allowed(text):
     return text.partition(": ")[2].startswith(SKIPS_ALLOWED)
 
 
+def sanitizer_env(folder):
+    os.chmod(folder, 0o1777)  # a door is another user
+    path = f"log_path={folder}/{SANITIZER_REPORT}"
+    return {name: f"{options}:{path}" for name, options in SANITIZERS.items()}
+
+
+def sanitizer_reports(folder):
+    for path in sorted(glob.glob(f"{folder}/{SANITIZER_REPORT}.*")):
+        with open(path, encoding="utf-8", errors="replace") as text:
+            yield text.read()
+
+
 def run_job(job, timeout_s):
+    with tempfile.TemporaryDirectory(prefix="sanitizer.") as folder:
+        return run_watched(job, timeout_s, folder)
+
+
+def run_watched(job, timeout_s, folder):
     command = [PYTHON, os.path.join(TOOLS, "contain.py"), str(timeout_s), "--", *job.command]
     log = os.path.join(LOGS, job.name.replace("/", "-") + ".log")
     started = time.monotonic()
@@ -176,15 +196,19 @@ def run_job(job, timeout_s):
         code = subprocess.run(
             command,
             cwd=ROOT,
-            env={**os.environ, **SANITIZERS, **job.env},
+            env={**os.environ, **sanitizer_env(folder), **job.env},
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
             check=False,
         ).returncode
+    reports = list(sanitizer_reports(folder))
+    with open(log, "a", encoding="utf-8") as out:
+        out.writelines(reports)
     with open(log, encoding="utf-8", errors="replace") as text:
         output = text.read()
     passed, failed, skipped = judge(job, code, output)
+    failed += ["a sanitizer's report"] * len(reports)
     return Outcome(job, time.monotonic() - started, passed, failed, skipped, output)
 
 

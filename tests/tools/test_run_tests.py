@@ -51,6 +51,25 @@ class Judge(unittest.TestCase):
         self.assertFalse(run_tests.closing_line([])[1])
 
 
+class Sanitizers(unittest.TestCase):
+    """A stand-in for a sanitized daemon: a report of a process whose exit nobody looks at."""
+
+    def run_script(self, script):
+        job = run_tests.Job("tools/sanitizers", ["/bin/sh", "-c", f"echo 1..1; {script}; echo ok 1 - a"])
+        os.makedirs(run_tests.LOGS, exist_ok=True)
+        return run_tests.run_job(job, 10)
+
+    def test_a_report_of_any_process_is_a_failure(self):
+        for name in run_tests.SANITIZERS:
+            report = f'setsid sh -c \'echo "==1==ERROR: found" >"${{{name}##*log_path=}}.1"\' || true'
+            outcome = self.run_script(report)
+            self.assertEqual((outcome.passed, len(outcome.failed)), (1, 1), outcome.output)
+            self.assertIn("==1==ERROR: found", outcome.output)
+
+    def test_no_report_is_none(self):
+        self.assertEqual(self.run_script("true").failed, [])
+
+
 class Contain(unittest.TestCase):
     def contain(self, timeout_s, script, **options):
         command = [sys.executable, os.path.join(TOOLS, "contain.py"), str(timeout_s), "--"]
