@@ -168,9 +168,13 @@ int listener_open_tcp(struct server *s, struct err *e)
         return err_sys(e, ERR_INTERNAL, saved, "http.port: listen on %s:%s%s", host, port,
                        saved == EADDRINUSE ? " (0 takes any free one)" : "");
     }
-    struct sockaddr_storage addr;
+    struct sockaddr_storage addr = {0};
     socklen_t len = sizeof addr;
-    (void)getsockname(fd, (struct sockaddr *)&addr, &len);
+    if (getsockname(fd, (struct sockaddr *)&addr, &len) != 0) {
+        saved = errno;
+        (void)close(fd);
+        return err_sys(e, ERR_INTERNAL, saved, "http.port: read the address of the listener");
+    }
     url_make(s, &addr, host);
     return listener_start(s, &s->tcp, fd, e);
 }
