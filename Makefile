@@ -2,7 +2,7 @@
 #
 #   make demo     installs what is missing, builds, shows the main job step by step
 #   make test     everything that proves it, one closing line
-#   make lint     layout, layers, limits, warnings (make format repairs the layout)
+#   make lint     layout, layers, limits, warnings, clang-tidy (make format repairs the layout)
 #
 # V=1 shows the output of passing tests too; ONLY=REGEX runs the test files whose name matches;
 # T=SECONDS is the time of each fuzzer; PREFIX and DESTDIR are for `make install`.
@@ -80,6 +80,13 @@ lint:
 	scripts/deps.sh build lint
 	$(call preset,release)
 	scripts/lint.sh build/release
+
+# The one slow step of `make lint`, by itself.
+.PHONY: tidy
+tidy:
+	scripts/deps.sh build lint
+	$(call preset,release)
+	$(PYTHON) tests/tools/check_tidy.py build/release
 
 .PHONY: format
 format:

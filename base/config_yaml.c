@@ -312,8 +312,10 @@ static int read_root(struct reader *r)
 static int read_stream(struct reader *r)
 {
     /* The start of the stream, then that of a document unless the file is empty. */
-    if (next(r) != 0 || next(r) != 0) {
-        return -1;
+    for (int event = 0; event < 2; event++) {
+        if (next(r) != 0) {
+            return -1;
+        }
     }
     if (r->event.type == YAML_STREAM_END_EVENT) {
         return 0;

@@ -103,7 +103,7 @@ void json_add_real(struct buf *out, double v)
     /* 17 digits always read back; most numbers need fewer, and 0.1 should not grow a tail. */
     for (int digits = 15; isfinite(v) && digits <= 17; digits++) {
         snprintf(text, sizeof(text), "%.*g", digits, v);
-        if (memcmp(&(double){strtod(text, NULL)}, &v, sizeof(v)) == 0) {
+        if (strtod(text, NULL) == v) {
             break;
         }
     }

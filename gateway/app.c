@@ -20,8 +20,6 @@
 #include "sessions.h"
 #include "spools.h"
 
-extern char **environ;
-
 #define READ_THREADS   2
 #define FILE_THREADS   4
 #define LANE_QUEUE_MAX 1000
@@ -173,9 +171,10 @@ static int ws_open(void *ctx, uint64_t conn, const char *protocol, const struct 
 {
     struct services *s = ctx;
 
-    if (!strcmp(protocol, BOT_WS_PROTOCOL) && !strcmp(r->path, BOT_WS_PATH))
+    if (strcmp(protocol, BOT_WS_PROTOCOL) == 0 && strcmp(r->path, BOT_WS_PATH) == 0)
         return bot_ws_open(s->bots, conn, r, e);
-    if (!r->local || strcmp(protocol, DOOR_CONTROL_PROTOCOL) || strcmp(r->path, DOOR_CONTROL_PATH))
+    if (!r->local || strcmp(protocol, DOOR_CONTROL_PROTOCOL) != 0 ||
+        strcmp(r->path, DOOR_CONTROL_PATH) != 0)
         return err_set(e, ERR_NOT_FOUND, "there is no WebSocket of this subprotocol here");
     broker_door_open(s->broker, conn);
     return 0;

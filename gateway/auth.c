@@ -42,6 +42,7 @@ void auth_free(struct auth *a)
     if (!a)
         return;
     HASH_ITER (hh, a->entries, en, next) {
+        /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the first has no predecessor */
         HASH_DEL(a->entries, en);
         entry_free(en);
     }
@@ -121,7 +122,7 @@ static const struct entry *find(const struct auth *a, const char *credential,
     struct entry *en;
     struct id id;
 
-    if (strlen(credential) <= head + 1 || strncmp(credential, PREFIX, prefix) ||
+    if (strlen(credential) <= head + 1 || strncmp(credential, PREFIX, prefix) != 0 ||
         credential[head] != '_' || !id_parse(credential + prefix, ID_TEXT - 1, &id))
         return NULL;
     *ret_secret = credential + head + 1;

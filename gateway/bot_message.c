@@ -44,7 +44,7 @@ int bot_op_find(const struct op *table, const char *name, const struct op **ret,
     bool known = false;
 
     for (const struct op *op = table; op->name; op++) {
-        if (strcmp(op->name, name))
+        if (strcmp(op->name, name) != 0)
             continue;
         if (op_has_message(op)) {
             *ret = op;

@@ -205,7 +205,7 @@ static int look_row(struct store_tx *tx, void *arg, struct err *e)
 static int replay_error(const struct idempotency *record, struct err *e)
 {
     for (int code = 0; code < ERR_CODE_COUNT; code++) {
-        if (strcmp(err_code_name((enum err_code)code), record->code))
+        if (strcmp(err_code_name((enum err_code)code), record->code) != 0)
             continue;
         err_set(e, (enum err_code)code, "%s", record->body);
         snprintf(e->pointer, sizeof e->pointer, "%s", record->pointer);
@@ -238,7 +238,7 @@ static int replay(struct call *c, struct look *l, struct err *e)
     struct idempotent *r = c->idempotent;
 
     r->replayed = true;
-    if (memcmp(r->fingerprint, l->record.fingerprint, sizeof r->fingerprint))
+    if (memcmp(r->fingerprint, l->record.fingerprint, sizeof r->fingerprint) != 0)
         return err_set(e, ERR_IDEMPOTENCY_KEY_REUSED, "the key was used for another request");
     c->extra = "Idempotent-Replayed: true\r\n";
     if (l->record.code[0])

@@ -13,8 +13,6 @@
 #include "leasehold/store.h"
 #include "leasehold/token.h"
 
-extern char **environ;
-
 static int join(const char *dir, const char *name, char *ret, size_t size, struct err *e)
 {
     if ((size_t)snprintf(ret, size, "%s/%s", dir, name) >= size)

@@ -8,8 +8,6 @@
 
 #include "app.h"
 
-extern char **environ;
-
 static const char usage[] =
     "leasehold " LEASEHOLD_VERSION ": control plane for sandboxed AI agents\n"
     "\n"
@@ -160,7 +158,7 @@ static int run_command(const char *name, const char *config, const char *dir)
         return config ? bad_usage("init takes --dir, not --config", NULL)
                       : do_init(dir ? dir : ".");
     for (const struct command *c = commands; c->name; c++) {
-        if (strcmp(c->name, name))
+        if (strcmp(c->name, name) != 0)
             continue;
         if (dir)
             return bad_usage("--dir is for init", NULL);

@@ -85,7 +85,7 @@ static void operation_id(const struct op *table, const struct op *op, struct buf
     char id[OPERATION_ID_MAX];
     const struct op *first = table;
 
-    while (strcmp(first->name, op->name))
+    while (strcmp(first->name, op->name) != 0)
         first++;
     snprintf(id, sizeof id, "%s%s%s", op->name, first == op ? "" : ".",
              first == op ? "" : http_method_name(op->method));

@@ -31,7 +31,7 @@ static bool match(const char *template, const char *path, struct route *r)
             if (!p || r->params_n == ROUTE_PARAMS_MAX)
                 return false;
             r->params[r->params_n++] = (struct route_param){template + 1, t - 2, path, p};
-        } else if (t != p || memcmp(template, path, t)) {
+        } else if (t != p || memcmp(template, path, t) != 0) {
             return false;
         }
         template += t;

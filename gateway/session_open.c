@@ -85,7 +85,7 @@ static int unusable(struct opening *op, const struct sandbox *s, struct engine_s
 
 static int reuse(struct opening *op, struct err *e)
 {
-    if (op->o->profile && strcmp(op->o->profile, op->sandbox.profile))
+    if (op->o->profile && strcmp(op->o->profile, op->sandbox.profile) != 0)
         return err_set(e, ERR_CONFLICT, "the chat's session runs with profile %.64s",
                        op->sandbox.profile);
     op->ret->reused = true;
@@ -303,8 +303,8 @@ static int look(struct store_tx *tx, void *arg, struct err *e)
 
 static int take_away(struct opening *op, const char *reason, struct err *e)
 {
-    bool ended_itself =
-        strcmp(reason, "replaced") && strcmp(reason, "idle") && strcmp(reason, "max_ttl");
+    bool ended_itself = strcmp(reason, "replaced") != 0 && strcmp(reason, "idle") != 0 &&
+                        strcmp(reason, "max_ttl") != 0;
     struct session_stop stop = {.session_id = op->sandbox.session_id,
                                 .reason = reason,
                                 .status = ended_itself ? SANDBOX_FAILED : SANDBOX_STOPPED,

@@ -36,7 +36,7 @@ bool traceparent_continue(const char *sent, char ret[static 56])
 {
     struct id span;
 
-    if (strlen(sent) != 55 || strncmp(sent, "00-", 3) || sent[35] != '-' || sent[52] != '-' ||
+    if (strlen(sent) != 55 || strncmp(sent, "00-", 3) != 0 || sent[35] != '-' || sent[52] != '-' ||
         !lower_hex(sent + 3, 32) || !lower_hex(sent + 36, 16) || !lower_hex(sent + 53, 2))
         return false;
     id_random(&span);

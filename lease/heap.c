@@ -41,7 +41,7 @@ static void sift_down(struct heap *h, struct heap_node *node)
 static int grow(struct heap *h)
 {
     size_t size = h->size ? h->size * 2 : 64;
-    struct heap_node **nodes = reallocarray(h->nodes, size, sizeof *nodes);
+    struct heap_node **nodes = reallocarray(h->nodes, size, sizeof(struct heap_node *));
 
     if (!nodes)
         return -1;

@@ -62,6 +62,7 @@ step limits tool check_limits
 step text tool check_text
 step headers tool check_compile headers
 step clang tool check_compile clang "$build_dir"
+step tidy tool check_tidy "$build_dir"
 step shell check_shell
 step python check_python
 step selftest tool run_tests tools

@@ -97,7 +97,7 @@ static void add_content(const char *text, size_t len, struct buf *out)
 static void add_author(const char *author, struct buf *out)
 {
     for (const char *p = author; *p != '\0'; p++) {
-        buf_add_char(out, (unsigned char)*p < ' ' ? ' ' : *p);
+        buf_add_char(out, (char)((unsigned char)*p < ' ' ? ' ' : *p));
     }
 }
 

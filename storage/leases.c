@@ -1,3 +1,5 @@
+#include <assert.h>
+
 #include "list.h"
 
 /* In the order of bind_lease and read_lease. */
@@ -269,6 +271,7 @@ int store_lease_list(struct store_tx *tx, const struct store_list *l, const stru
                      int (*each)(void *ctx, const struct lease *lease, struct err *e), void *ctx,
                      struct err *e)
 {
+    assert(f != NULL);
     struct lease_walk w = {.each = each, .ctx = ctx};
     const struct id *by;
     const char *sql = list_sql(f, &by);

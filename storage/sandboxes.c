@@ -1,3 +1,5 @@
+#include <assert.h>
+
 #include "list.h"
 
 /* In the order of bind_fixed and bind_mutable; read back by read_sandbox. */
@@ -211,6 +213,7 @@ int store_sandbox_list(struct store_tx *tx, const struct store_list *l,
                        int (*each)(void *ctx, const struct sandbox *s, struct err *e), void *ctx,
                        struct err *e)
 {
+    assert(f != NULL);
     struct sandbox_walk w = {.each = each, .ctx = ctx};
     const struct id *by = NULL;
     const char *sql = LIST_SANDBOXES("");

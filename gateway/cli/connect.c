@@ -257,6 +257,7 @@ static int converse(const struct cli *cli, const struct options *o, const struct
     flush_output(w);
     int code = s.exit_code;
     session_done(&s);
+    w->session = NULL;
     return code;
 }
 

@@ -1,5 +1,6 @@
 #include "output.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -176,6 +177,7 @@ static void print_rows(const struct field *fields, const char *obj, const char *
 
 void output_object(const struct field *fields, const void *obj, bool show_secret, FILE *out)
 {
+    assert(obj != NULL);
     print_rows(fields, obj, "", label_width(fields, obj, ""), show_secret, out);
 }
 

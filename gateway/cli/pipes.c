@@ -118,7 +118,9 @@ int line_writer_add(struct line_writer *w, const struct message *m, struct err *
     } else {
         buf_add(&w->waiting, data, m->len);
     }
-    w->last = m->len > 0 ? data[m->len - 1] : w->last;
+    if (m->len > 0) {
+        w->last = data[m->len - 1];
+    }
     w->inside_text = m->text && !m->final;
     if (m->final) {
         end_message(w, m->text);

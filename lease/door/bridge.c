@@ -255,6 +255,8 @@ static void close_put(struct bridge *b, int code, const void *reason, size_t len
 
 void bridge_leave(struct bridge *b, bool deliver, int code, const void *reason, size_t len)
 {
+    struct bridges *bs = b->bs;
+
     b->client = NULL;
     if (!deliver || !b->fd) {
         bridge_drop(b);
@@ -267,7 +269,7 @@ void bridge_leave(struct bridge *b, bool deliver, int code, const void *reason, 
         bridge_drop(b);
     else
         loop_timer_set(b->timer, LAST_US);
-    bridges_end_check(b->bs);
+    bridges_end_check(bs);
 }
 
 /* The loop saw the end, or we asked for it. What is still in the socket stays readable. */

@@ -1,6 +1,7 @@
 #include "msg.h"
 
 #include <stdint.h>
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,6 +70,7 @@ struct msg *msg_new_text(const char *text, size_t len)
     if (utf8_valid(text, len))
         return msg_of_valid(text, len);
     n = text_repair(text, len, NULL);
+    assert(n > 0); /* what is empty is valid */
     fixed = malloc(n);
     if (!fixed)
         return NULL;

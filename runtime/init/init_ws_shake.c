@@ -19,7 +19,7 @@ static void base64_put(const uint8_t *in, size_t len, char *out)
         if (n > 2)
             bits |= in[at + 2];
         for (size_t i = 0; i < 4; i++)
-            *out++ = i <= n ? digits[bits >> (18 - 6 * i) & 63] : '=';
+            *out++ = (char)(i <= n ? digits[bits >> (18 - 6 * i) & 63] : '=');
     }
     *out = '\0';
 }

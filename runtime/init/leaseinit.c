@@ -184,11 +184,10 @@ static void link_step(struct init *in, const struct pollfd *pfd)
     struct link *l = &in->link;
     if (l->fd < 0)
         return;
-    if ((pfd->events & POLLIN) != 0 && pfd->revents != 0 && link_fill(l) < 0)
-        lose_link(in);
-    else if ((pfd->revents & (POLLERR | POLLHUP)) != 0 && (pfd->events & POLLIN) == 0)
-        lose_link(in);
-    else if (link_flush(l) < 0)
+    bool reads = (pfd->events & POLLIN) != 0;
+    bool lost =
+        reads ? pfd->revents != 0 && link_fill(l) < 0 : (pfd->revents & (POLLERR | POLLHUP)) != 0;
+    if (lost || link_flush(l) < 0)
         lose_link(in);
 }
 
@@ -316,7 +315,10 @@ int main(int argc, char **argv)
     if (in->sig_fd < 0 || detach_stdio() < 0 || prctl(PR_SET_DUMPABLE, 0) < 0 ||
         prctl(PR_SET_CHILD_SUBREAPER, 1) < 0 || close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) < 0) {
         perror("leaseinit");
+        free(in);
         return 1;
     }
-    return start(in);
+    int status = start(in);
+    free(in);
+    return status;
 }
