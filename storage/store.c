@@ -38,19 +38,15 @@ static int sync_parent(const char *path, struct err *e)
 }
 
 /* SQLite would make the file readable to others, and does not sync the directory it stands in.
- * Only before a connection exists: closing any descriptor of the file drops SQLite's locks. */
-static int make_file(const char *path, bool *ret_empty, struct err *e)
+ * Closing any descriptor of the file drops SQLite's locks: this one stays as long as they are. */
+static int make_file(const char *path, int *ret_fd, bool *ret_empty, struct err *e)
 {
     struct stat st;
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600);
+    *ret_fd = fd;
     if (fd < 0 || fstat(fd, &st) != 0) {
-        int sys = errno;
-        if (fd >= 0) {
-            close(fd);
-        }
-        return err_sys(e, ERR_INTERNAL, sys, "cannot open the database %s", path);
+        return err_sys(e, ERR_INTERNAL, errno, "cannot open the database %s", path);
     }
-    close(fd);
     if (!S_ISREG(st.st_mode)) {
         return err_set(e, ERR_INTERNAL, "the database %s is not a file", path);
     }
@@ -109,7 +105,8 @@ static int prepare_file(struct store *s, const struct store_options *o, struct e
 {
     bool empty = false, clean = false;
     int64_t applied = 0;
-    if (lockfile_take(o->path, &s->lock, &clean, e) != 0 || make_file(o->path, &empty, e) != 0) {
+    if (lockfile_take(o->path, &s->lock, &clean, e) != 0 ||
+        make_file(o->path, &s->writer.reserve.db_fd, &empty, e) != 0) {
         return -1;
     }
     if (writer_open(&s->writer, o, e) != 0) {
@@ -124,6 +121,10 @@ static int prepare_file(struct store *s, const struct store_options *o, struct e
         lease_counts_load(&s->writer.leases, &s->writer.conn, e) != 0) {
         return -1;
     }
+    reserve_open(
+        &s->writer.reserve,
+        &(struct reserve_options){.path = o->path, .log = o->log, .bytes = o->meters.reserve},
+        &s->writer.conn, &s->writer.checkpoint);
     log_opened(o, applied, &s->writer.audit);
     return 0;
 }
@@ -149,6 +150,10 @@ int store_open(const struct store_options *options, struct store **ret, struct e
         return err_set(e, ERR_INTERNAL, "no memory for the store");
     }
     s->lock.fd = -1;
+    reserve_init(&s->writer.reserve);
+    /* What a savepoint can undo stays in memory: a file for it could find the disk full. Refused,
+     * and not needed, once SQLite is in use. */
+    (void)sqlite3_config(SQLITE_CONFIG_STMTJRNL_SPILL, -1);
     if (prepare_file(s, &o, e) != 0 || readers_open(&s->readers, o.path, o.readers, e) != 0 ||
         writer_start(&s->writer, e) != 0) {
         shut(s);

@@ -165,7 +165,7 @@ static void record_group(struct writer *w, const struct store_job *group, bool d
     atomic_fetch_sub(&w->depth, (size_t)n);
 }
 
-static void run_group(struct writer *w, struct store_job *group)
+static void commit_group(struct writer *w, struct store_job *group)
 {
     struct err e;
     struct audit_head audit_before = w->audit;
@@ -183,7 +183,46 @@ static void run_group(struct writer *w, struct store_job *group)
     changes_reset(&w->changes);
     lease_counts_settle(&w->leases);
     answer(w, group);
-    checkpoint_after_commit(&w->checkpoint);
+    if (checkpoint_is_due(&w->checkpoint)) {
+        reserve_renew(&w->reserve);
+        checkpoint_after_commit(&w->checkpoint);
+    }
+}
+
+/* Takes the writes that end nothing out of the group. */
+static struct store_job *take_ordinary(struct store_job **group)
+{
+    struct job *ends = NULL, **ends_tail = &ends, *others = NULL, **others_tail = &others;
+    for (struct store_job *j = *group; j != NULL; j = next_of(j)) {
+        struct job ***tail = j->ends ? &ends_tail : &others_tail;
+        **tail = &j->job;
+        *tail = &j->job.next;
+    }
+    *ends_tail = *others_tail = NULL;
+    *group = (struct store_job *)ends;
+    return (struct store_job *)others;
+}
+
+static void refuse(struct writer *w, struct store_job *group)
+{
+    size_t n = 0;
+    for (struct store_job *j = group; j != NULL; j = next_of(j)) {
+        j->rc = err_set(&j->e, ERR_STORAGE_FULL, "the disk of the store is full");
+        n++;
+    }
+    atomic_fetch_sub(&w->depth, n);
+    answer(w, group);
+}
+
+static void run_group(struct writer *w, struct store_job *group)
+{
+    reserve_renew(&w->reserve);
+    if (reserve_is_short(&w->reserve)) {
+        refuse(w, take_ordinary(&group));
+    }
+    if (group != NULL) {
+        commit_group(w, group);
+    }
 }
 
 /* --- the queue -------------------------------------------------------------------------------- */
@@ -246,12 +285,22 @@ static struct store_job *dequeue_group(struct writer *w)
     return (struct store_job *)group;
 }
 
+/* The reserve before the checkpoint, which may use of it, and behind it for what has come free. */
+static void tidy_up(struct writer *w)
+{
+    reserve_renew(&w->reserve);
+    if (checkpoint_is_pending(&w->checkpoint)) {
+        checkpoint_when_idle(&w->checkpoint);
+    }
+    reserve_tidy(&w->reserve);
+}
+
 /* Waits for writes; meanwhile brings the log back into the file. NULL: the store closes. */
 static struct store_job *wait_for_group(struct writer *w)
 {
     pthread_mutex_lock(&w->lock);
     while (w->head == NULL && !w->closing) {
-        if (!checkpoint_is_pending(&w->checkpoint)) {
+        if (!checkpoint_is_pending(&w->checkpoint) && !reserve_is_short(&w->reserve)) {
             pthread_cond_wait(&w->filled, &w->lock);
             continue;
         }
@@ -259,7 +308,7 @@ static struct store_job *wait_for_group(struct writer *w)
         if (pthread_cond_timedwait(&w->filled, &w->lock, &idle_at) == ETIMEDOUT &&
             w->head == NULL) {
             pthread_mutex_unlock(&w->lock);
-            checkpoint_when_idle(&w->checkpoint);
+            tidy_up(w);
             pthread_mutex_lock(&w->lock);
         }
     }
@@ -316,15 +365,26 @@ static int await_answer(struct writer *w, struct waiter *waiter, struct err *e)
     return waiter->job.rc;
 }
 
-int store_write(struct store *s, store_fn fn, void *arg, struct err *e)
+static int write_and_wait(struct store *s, const struct store_job *job, struct err *e)
 {
     struct writer *w = &s->writer;
     assert(!pthread_equal(pthread_self(), w->thread));
-    struct waiter waiter = {.job = {.job.run = waiter_answer, .fn = fn, .arg = arg}};
+    struct waiter waiter = {.job = *job};
+    waiter.job.job.run = waiter_answer;
     sem_init(&waiter.answered, 0, 0);
     int rc = enqueue(w, &waiter.job, e) == 0 ? await_answer(w, &waiter, e) : -1;
     sem_destroy(&waiter.answered);
     return rc;
+}
+
+int store_write(struct store *s, store_fn fn, void *arg, struct err *e)
+{
+    return write_and_wait(s, &(struct store_job){.fn = fn, .arg = arg}, e);
+}
+
+int store_write_end(struct store *s, store_fn fn, void *arg, struct err *e)
+{
+    return write_and_wait(s, &(struct store_job){.fn = fn, .arg = arg, .ends = true}, e);
 }
 
 size_t store_depth(const struct store *s)
@@ -385,10 +445,13 @@ void writer_stop(struct writer *w)
 void writer_close(struct writer *w)
 {
     if (w->conn.db == NULL) {
+        reserve_close(&w->reserve, false);
         return;
     }
+    reserve_renew(&w->reserve);
     checkpoint_when_idle(&w->checkpoint);
     conn_close(&w->conn);
+    reserve_close(&w->reserve, !checkpoint_is_pending(&w->checkpoint));
     free(w->changes.items);
     lease_counts_free(&w->leases);
 }

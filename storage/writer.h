@@ -12,6 +12,7 @@
 #include <stdbool.h>
 
 #include "checkpoint.h"
+#include "reserve.h"
 #include "tx.h"
 
 struct writer {
@@ -29,6 +30,7 @@ struct writer {
     /* of the writer thread while it runs, of who opens and closes the store otherwise */
     struct conn conn;
     struct checkpoint checkpoint;
+    struct reserve reserve;
     struct change_list changes;
     struct audit_head audit;
     struct lease_counts leases;

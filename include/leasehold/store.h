@@ -55,6 +55,7 @@ struct store_meters {
     struct metric *group;     /* histogram: writes in a group */
     struct metric *duration;  /* histogram: from BEGIN to behind COMMIT */
     struct metric *wal_pages; /* gauge: of the log after the last commit */
+    struct metric *reserve;   /* gauge: bytes held for ending writes */
 };
 
 struct store_options {
@@ -82,13 +83,18 @@ typedef int (*store_fn)(struct store_tx *tx, void *arg, struct err *e);
  * not run and will not. */
 int store_write(struct store *s, store_fn fn, void *arg, struct err *e) MUST_CHECK;
 
+/* The same for what ends something, or frees room. Where the disk holds a reserve (its size tells)
+ * such writes go on when it is full, and all others are ERR_STORAGE_FULL at once. */
+int store_write_end(struct store *s, store_fn fn, void *arg, struct err *e) MUST_CHECK;
+
 /* Runs j->fn on the writer thread inside the group; job.done comes through the inbox after the
  * commit, with rc and e set as store_write would answer them. The job is the store's until then. */
 struct store_job {
     struct job job; /* set job.done; job.run is the store's */
     store_fn fn;
     void *arg;
-    int rc; /* result, for done */
+    bool ends; /* as store_write_end */
+    int rc;    /* result, for done */
     struct err e;
 };
 int store_submit(struct store *s, struct store_job *j, struct err *e) MUST_CHECK; /* any thread */
