@@ -181,7 +181,8 @@ static int submit(struct call *c, struct err *e)
         c->op->key(c, &key);
         return lane_submit_keyed(s->runtime, &key, &c->job, e);
     case ON_WRITE:
-        c->store_job = (struct store_job){.job.done = write_done, .fn = run_in_tx, .arg = c};
+        c->store_job = (struct store_job){
+            .job.done = write_done, .fn = run_in_tx, .arg = c, .ends = c->op->ends};
         return store_submit(s->store, &c->store_job, e);
     case ON_SCRAPE:
         meters_collect(s);

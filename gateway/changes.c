@@ -95,7 +95,8 @@ static void lease_write(struct services *s,
         return; /* the broker asks again in a while */
     *w = (struct lease_write){.s = s, .rule = rule, .n = n};
     memcpy(w->ids, ids, n * sizeof *ids);
-    w->job = (struct store_job){.job.done = lease_write_done, .fn = lease_write_run, .arg = w};
+    w->job = (struct store_job){
+        .job.done = lease_write_done, .fn = lease_write_run, .arg = w, .ends = true};
     if (store_submit(s->store, &w->job, &e))
         free(w);
 }

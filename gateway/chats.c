@@ -67,7 +67,7 @@ int chats_delete(struct services *s, const struct id *user_id, const struct id *
     if (quarantine_path(s, path, sizeof path, e) ||
         chatdir_quarantine(root, path, user_id, chat_id, e))
         return -1;
-    if (store_write(s->store, row, arg, e)) {
+    if (store_write_end(s->store, row, arg, e)) {
         if (chatdir_restore(root, path, user_id, chat_id, &why))
             log_error(s->log, "quarantine_failed", &why, LF_ID("chat_id", chat_id));
         return -1;

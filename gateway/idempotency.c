@@ -396,7 +396,7 @@ void idempotency_cleanup(struct services *s)
 
     if (!job)
         return;
-    *job = (struct store_job){.job.done = cleanup_done, .fn = cleanup_row};
+    *job = (struct store_job){.job.done = cleanup_done, .fn = cleanup_row, .ends = true};
     if (store_submit(s->store, job, &e))
         free(job);
 }

@@ -120,6 +120,9 @@ static const struct metric_spec specs[METERS] = {
     [METER_STORE_WAL] = {.name = "leasehold_store_wal_pages",
                          .help = "Pages in the write-ahead log after the last commit.",
                          .kind = METRIC_GAUGE},
+    [METER_STORE_RESERVE] = {.name = "leasehold_store_reserve_bytes",
+                             .help = "Bytes on the disk held for writes that end something.",
+                             .kind = METRIC_GAUGE},
     [METER_SANDBOX_ACTIVE] = {.name = "sandbox_active_count",
                               .help = "Running sandboxes.",
                               .kind = METRIC_GAUGE},
@@ -320,7 +323,8 @@ void meters_store(const struct meters *m, struct store_meters *ret)
                                  .errors = meter(m, METER_STORE_ERRORS),
                                  .group = meter(m, METER_STORE_GROUP),
                                  .duration = meter(m, METER_STORE_COMMIT),
-                                 .wal_pages = meter(m, METER_STORE_WAL)};
+                                 .wal_pages = meter(m, METER_STORE_WAL),
+                                 .reserve = meter(m, METER_STORE_RESERVE)};
     meters_lane(m, METER_WRITE, &ret->lane);
 }
 

@@ -48,6 +48,7 @@ struct op {
     const struct field *in, *out;
     size_t in_size, out_size;
     const char *media; /* of an answer that is not from `out`: call->raw */
+    bool ends;         /* ON_WRITE: goes on when the disk is full (store_write_end) */
     bool rest_alias;   /* another REST way to an op that has its row: no WebSocket name */
     bool plain_detail; /* problem detail = code (older clients of /create read it) */
     void (*key)(struct call *c, struct id *ret); /* ON_RUNTIME: what it is serialised by */

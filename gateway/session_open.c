@@ -180,8 +180,8 @@ static void record_failure(struct opening *op)
 {
     struct err e;
 
-    if (store_write(op->s->store, failed_row, op, &e)) /* the row stays `starting`: adoption and
-                                                          the next open end it */
+    if (store_write_end(op->s->store, failed_row, op, &e)) /* the row stays `starting`: adoption
+                                                              and the next open end it */
         log_error(op->s->log, "sandbox_record_failed", &e,
                   LF_ID("session_id", &op->sandbox.session_id));
 }

@@ -185,7 +185,7 @@ static int stop(struct services *s, struct stopping *st, struct err *e)
 {
     const struct session_stop *o = st->o;
 
-    if (store_write(s->store, stopping_row, st, e))
+    if (store_write_end(s->store, stopping_row, st, e))
         return -1;
     if (st->ended)
         return 0;
@@ -194,7 +194,7 @@ static int stop(struct services *s, struct stopping *st, struct err *e)
     if (session_host_stop(s, &st->sandbox, o->grace_ms, e))
         return -1;
     spools_finish(s, &o->session_id, &st->sandbox.chat_id);
-    if (store_write(s->store, ended_row, st, e))
+    if (store_write_end(s->store, ended_row, st, e))
         return -1;
     if (!o->replacing)
         session_cleaned(s, &o->session_id, st->sandbox.reason, st->leases_n);

@@ -373,7 +373,8 @@ static void save_activity(struct sessions *ss, struct live *l)
 
     if (!sv)
         return;
-    sv->job = (struct store_job){.job.done = save_done, .fn = save_row, .arg = sv};
+    /* A session that is in use must not be ended as idle because the disk is full. */
+    sv->job = (struct store_job){.job.done = save_done, .fn = save_row, .arg = sv, .ends = true};
     sv->session_id = l->session_id;
     sv->last_ms = l->last_activity_at;
     if (store_submit(ss->s->store, &sv->job, &e))
@@ -493,7 +494,7 @@ int sessions_adopt(struct sessions *ss, struct err *e)
 
     rc = store_read(ss->s->store, adopt_rows, &a, e);
     if (!rc && a.orphans_n)
-        rc = store_write(ss->s->store, close_orphans, &a, e);
+        rc = store_write_end(ss->s->store, close_orphans, &a, e);
     free(a.orphans);
     if (rc)
         return -1;
