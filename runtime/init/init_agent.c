@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define SIGNALS_PENDING 4096 /* each timer is one, too */
+
 /* What some launcher ignores, the agent would ignore too. By system call, because glibc refuses its
  * two internal signals, and those are what glibc's posix_spawn leaves ignored. */
 static void reset_signals(void)
@@ -20,19 +22,26 @@ static void reset_signals(void)
         syscall(SYS_rt_sigaction, sig, default_action, NULL, NSIG / 8);
 }
 
+/* Never above what holds already. */
 static int limit(int resource, uint64_t n)
 {
+    struct rlimit now;
     if (n == 0)
         return 0;
-    return setrlimit((__rlimit_resource_t)resource, &(struct rlimit){.rlim_cur = n, .rlim_max = n});
+    if (getrlimit((__rlimit_resource_t)resource, &now) < 0)
+        return -1;
+    rlim_t least = now.rlim_max < n ? now.rlim_max : n;
+    return setrlimit((__rlimit_resource_t)resource,
+                     &(struct rlimit){.rlim_cur = least, .rlim_max = least});
 }
 
-/* The kernel counts the processes of a uid in each user namespace apart, so those of other sandboxes
- * do not count here; we ourselves do. */
+/* The kernel counts the processes and pending signals of a uid in each user namespace apart, so those
+ * of other sandboxes do not count here; we ourselves do. */
 static int set_limits(const struct agent *a)
 {
     return limit(RLIMIT_NPROC, a->pids != 0 ? a->pids + 1 : 0) < 0 ||
-                   limit(RLIMIT_AS, a->memory_bytes) < 0
+                   limit(RLIMIT_AS, a->memory_bytes) < 0 ||
+                   limit(RLIMIT_SIGPENDING, SIGNALS_PENDING) < 0
                ? -1
                : 0;
 }

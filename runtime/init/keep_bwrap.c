@@ -102,13 +102,23 @@ static void add_etc(struct options *o, const struct keep_spec *s)
  * hidden because it tells about the machine or other sandboxes of the same uid. */
 static void add_proc(struct options *o)
 {
-    static const char *const hidden[] = {"/proc/keys",       "/proc/key-users",
-                                         "/proc/kcore",      "/proc/sysrq-trigger",
-                                         "/proc/timer_list", "/proc/latency_stats"};
+    static const char *const files[] = {"cmdline",       "config.gz",  "diskstats",  "interrupts",
+                                        "kallsyms",      "kcore",      "key-users",  "keys",
+                                        "latency_stats", "modules",    "partitions", "sched_debug",
+                                        "sysrq-trigger", "timer_list", "timer_stats"};
+    static const char *const dirs[] = {"acpi", "asound", "bus", "fs", "scsi"};
+    char path[32];
     OPTION(o, "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys");
-    for (size_t i = 0; i < sizeof(hidden) / sizeof(hidden[0]); i++)
-        if (access(hidden[i], F_OK) == 0)
-            OPTION(o, "--ro-bind", "/dev/null", hidden[i]);
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        snprintf(path, sizeof(path), "/proc/%s", files[i]);
+        if (access(path, F_OK) == 0)
+            OPTION(o, "--ro-bind", "/dev/null", path);
+    }
+    for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++) {
+        snprintf(path, sizeof(path), "/proc/%s", dirs[i]);
+        if (access(path, F_OK) == 0)
+            OPTION(o, "--size", "4096", "--tmpfs", path, "--remount-ro", path);
+    }
 }
 
 static void add_places(struct options *o, const struct keep_spec *s)

@@ -29,6 +29,16 @@ static int limit(int resource, rlim_t soft, rlim_t hard)
     return setrlimit((__rlimit_resource_t)resource, &now);
 }
 
+/* Pending signals and timers. Newer kernels also count those of all sandboxes together, as they have
+ * one uid, and compare the sum with what holds here when the user namespace is made: a low limit
+ * would let one sandbox use up everybody's. leaseinit sets the limit of the one. */
+static void unlimit_sum(void)
+{
+    const struct rlimit none = {.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
+    int r = setrlimit(RLIMIT_SIGPENDING, &none); /* root's right alone */
+    (void)r;
+}
+
 /* When the whole machine runs out of memory, agents go before whoever started them. */
 static void offer_to_oom_killer(void)
 {
@@ -97,11 +107,12 @@ static int prepare_signals(void)
 static int give_up_everything(const struct keep_bwrap *b, const struct keep_spec *s, pid_t parent)
 {
     offer_to_oom_killer();
+    unlimit_sum();
     umask(022);
     if (chdir("/") < 0 || leave_keyring() < 0 || keep_only(b) < 0 || limit(RLIMIT_CORE, 0, 0) < 0 ||
-        limit(RLIMIT_NOFILE, 1024, 4096) < 0 || drop_identity(s) < 0 ||
-        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 ||
-        prepare_signals() < 0)
+        limit(RLIMIT_NOFILE, 1024, 4096) < 0 || limit(RLIMIT_MSGQUEUE, 0, 0) < 0 ||
+        drop_identity(s) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+        prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || prepare_signals() < 0)
         return -1;
     if (getppid() == parent)
         return 0;

@@ -283,6 +283,50 @@ print(r, ctypes.get_errno())
     def test_keys_of_the_host_are_not_listed(self):
         self.assertEqual(self.sh("cat /proc/keys /proc/key-users 2>/dev/null; echo end"), ["end"])
 
+    def test_proc_tells_little_about_the_machine(self):
+        script = """
+import os
+for name in ('cmdline', 'config.gz', 'diskstats', 'interrupts', 'kallsyms', 'kcore', 'key-users',
+             'keys', 'latency_stats', 'modules', 'partitions', 'sched_debug', 'sysrq-trigger',
+             'timer_list', 'timer_stats'):
+    try:
+        if open('/proc/' + name, 'rb').read(1): print('read', name)
+    except OSError:
+        pass
+for name in ('acpi', 'asound', 'bus', 'fs', 'scsi'):
+    path = '/proc/' + name
+    if not os.path.exists(path): continue
+    for found in os.listdir(path): print('listed', path, found)
+    try:
+        open(path + '/x', 'w'); print('wrote', path)
+    except OSError:
+        pass
+"""
+        self.assertEqual(self.python(script), [])
+
+    def test_pending_signals_of_one_sandbox_do_not_starve_another(self):
+        create = """
+import ctypes, sys
+libc = ctypes.CDLL(None)
+timer = ctypes.c_void_p()
+n = 0
+while n < 200000 and libc.timer_create(1, None, ctypes.byref(timer)) == 0: n += 1
+print(n, flush=True)
+sys.stdin.read()
+"""
+        self.start(["/usr/bin/python3", "-I", "-c", create])
+        first = int(self.sandbox.door.line())
+        self.assertTrue(0 < first <= 4096, first)
+        other = Sandbox()
+        self.addCleanup(other.close)
+        other.start(["/usr/bin/python3", "-I", "-c", create])
+        other.door.accept()
+        self.assertEqual(int(other.door.line()), first)
+
+    def test_there_are_no_posix_message_queues(self):
+        [line] = self.sh("grep msgqueue /proc/self/limits")
+        self.assertEqual(line.split()[3:5], ["0", "0"])
+
     def test_dev_is_minimal(self):
         names = set(self.sh("ls -A /dev"))
         self.assertLessEqual(names, {"core", "fd", "full", "null", "ptmx", "pts", "random", "shm",
