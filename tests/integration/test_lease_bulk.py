@@ -182,6 +182,35 @@ class Bulk(unittest.TestCase):
         )
         self.assert_ended(*unheard, *heard)
 
+    def ids(self, query):
+        items = self.gateway.expect(200, "GET", f"/leases?{query}")["items"]
+        return sorted(l["lease_id"] for l in items)
+
+    def test_leases_are_listed_as_unconfirmed_until_their_door_answers(self):
+        user = str(uuid.uuid4())
+        _, sandbox, grants = self.session(user, 2)
+        _, _, kept = self.session(user, 1)
+        expected = sorted(g["lease"]["lease_id"] for g in grants)
+        pid = door_pid(self.gateway, sandbox["session_id"])
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            self.revoke({"session_id": sandbox["session_id"]}, status=202, wait_ms=None)
+            self.assertEqual(self.ids(f"user_id={user}&state=revoking"), expected)
+            deadline = time.monotonic() + SETTLE_S
+            while time.monotonic() < deadline:
+                if self.ids(f"user_id={user}&state=unconfirmed") == expected:
+                    break
+                time.sleep(0.1)
+            self.assertEqual(self.ids(f"user_id={user}&state=unconfirmed"), expected)
+            self.assertEqual(self.ids(f"user_id={user}&state=revoking"), [])
+            self.assertEqual({self.state(g) for g in grants}, {"unconfirmed"})
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        self.assert_ended(*grants)
+        self.assertEqual(self.ids(f"user_id={user}&state=unconfirmed"), [])
+        self.assertEqual(self.ids(f"user_id={user}&state=closed"), expected)
+        self.assert_open(*kept)
+
     def test_without_a_wait_the_answer_comes_once_it_is_durable(self):
         user = str(uuid.uuid4())
         self.session(user, 2)
