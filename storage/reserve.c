@@ -208,10 +208,26 @@ static int64_t log_step_of(const struct reserve *r)
     return share < LOG_STEP_MIN ? 0 : share < LOG_STEP_MAX ? share : LOG_STEP_MAX;
 }
 
+int reserve_give_way(const char *path)
+{
+    struct reserve r = {.log_fd = -1};
+    struct stat st;
+    int rc =
+        open_log(&r, path) == 0 && fstat(r.log_fd, &st) == 0 ? ftruncate(r.log_fd, st.st_size) : -1;
+    if (r.log_fd >= 0) {
+        close(r.log_fd);
+    }
+    return rc;
+}
+
 /* What an earlier run has held is there still. 0, or -1 with errno: the file system holds nothing. */
 static int take_over(struct reserve *r)
 {
     struct stat st;
+    if (fstat(r->log_fd, &st) != 0) {
+        return -1;
+    }
+    r->log_end = st.st_size;
     if (fstat(r->db_fd, &st) != 0) {
         return -1;
     }

@@ -101,6 +101,15 @@ static void log_opened(const struct store_options *o, int64_t applied,
               LF_STR("audit_hash", hash));
 }
 
+static int open_writer(struct writer *w, const struct store_options *o, struct err *e)
+{
+    if (writer_open(w, o, e) == 0) {
+        return 0;
+    }
+    return e->code == ERR_STORAGE_FULL && reserve_give_way(o->path) == 0 ? writer_open(w, o, e)
+                                                                         : -1;
+}
+
 static int prepare_file(struct store *s, const struct store_options *o, struct err *e)
 {
     bool empty = false, clean = false;
@@ -109,7 +118,7 @@ static int prepare_file(struct store *s, const struct store_options *o, struct e
         make_file(o->path, &s->writer.reserve.db_fd, &empty, e) != 0) {
         return -1;
     }
-    if (writer_open(&s->writer, o, e) != 0) {
+    if (open_writer(&s->writer, o, e) != 0) {
         return e->code == ERR_INTERNAL ? unusable(o->path, e->msg, e) : -1;
     }
     if (!clean && !empty && quick_check(&s->writer.conn, o, e) != 0) {
