@@ -148,6 +148,12 @@ void cgroups_make(struct keep_cgroups *c, struct keep_guard *g, const struct kee
 int cgroups_join(const struct keep_cgroups *c); /* in the child; -1 with errno */
 bool cgroups_oom_killed(const struct keep_cgroups *c);
 
+/* ---- keep_counts.c ---- */
+
+/* Lowers what the sandbox with this process may take of the kernel's accounts by uid. Does not wait;
+ * the child that does it is reaped with the others. */
+void counts_limit(int pidfd);
+
 /* ---- keep_seccomp.c ---- */
 
 /* A memory file with the system call filter of every agent, for bwrap --seccomp. */

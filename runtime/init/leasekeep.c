@@ -190,8 +190,10 @@ static void take_info(struct keep *k)
     if (pid <= 1 || pid > INT32_MAX)
         return;
     k->init_pidfd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
-    if (k->init_pidfd >= 0)
-        files_write_init((pid_t)pid);
+    if (k->init_pidfd < 0)
+        return;
+    files_write_init((pid_t)pid);
+    counts_limit(k->init_pidfd);
 }
 
 static void on_info(struct keep *k)

@@ -304,6 +304,25 @@ for name in ('acpi', 'asound', 'bus', 'fs', 'scsi'):
 """
         self.assertEqual(self.python(script), [])
 
+    def test_inotify_of_one_sandbox_does_not_starve_another(self):
+        create = """
+import ctypes, sys
+libc = ctypes.CDLL(None)
+n = 0
+while n < 10000 and libc.inotify_init1(0) >= 0: n += 1
+print(n, flush=True)
+sys.stdin.read()
+"""
+        self.start(["/usr/bin/python3", "-I", "-c", create])
+        with open("/proc/sys/fs/inotify/max_user_instances") as file:
+            share = int(file.read()) // 4
+        self.assertEqual(int(self.sandbox.door.line()), share)
+        other = Sandbox()
+        self.addCleanup(other.close)
+        other.start(["/usr/bin/python3", "-I", "-c", create])
+        other.door.accept()
+        self.assertGreater(int(other.door.line()), 0)
+
     def test_pending_signals_of_one_sandbox_do_not_starve_another(self):
         create = """
 import ctypes, sys
