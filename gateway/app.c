@@ -29,6 +29,10 @@
 #define DRAIN_MAX_MS   30000
 #define OPENAPI_CAP    (4u * 1024 * 1024)
 
+/* Below this no quarter of the descriptors is enough for what it is meant for (server.c). */
+#define DESCRIPTORS_MIN  256
+#define DESCRIPTORS_WANT 65536 /* the unit file's (docs/operations.md) */
+
 struct app {
     const struct app_options *o;
     struct config cfg;
@@ -477,6 +481,26 @@ static int app_serve(struct app *a, struct err *e)
     return server_run(a->s.server, &signals, e);
 }
 
+/* Shells and service managers give out a soft limit that suits select(), which nothing here uses. */
+static int descriptors_take(struct err *e)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit))
+        return err_sys(e, ERR_INTERNAL, errno, "getrlimit");
+    if (limit.rlim_cur < DESCRIPTORS_WANT && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max < DESCRIPTORS_WANT ? limit.rlim_max : DESCRIPTORS_WANT;
+        if (setrlimit(RLIMIT_NOFILE, &limit))
+            return err_sys(e, ERR_INTERNAL, errno, "setrlimit");
+    }
+    return limit.rlim_cur >= DESCRIPTORS_MIN
+               ? 0
+               : err_set(e, ERR_INTERNAL,
+                         "%llu descriptors are too few: at least %d are needed (ulimit -n, or "
+                         "LimitNOFILE of the unit)",
+                         (unsigned long long)limit.rlim_cur, DESCRIPTORS_MIN);
+}
+
 int app_run(const struct app_options *o, struct err *e)
 {
     struct app a = {.o = o, .lock_fd = -1, .log_fd = -1};
@@ -484,7 +508,7 @@ int app_run(const struct app_options *o, struct err *e)
     int rc;
 
     (void)setrlimit(RLIMIT_CORE, &no_core); /* memory holds tokens and keys */
-    if (config_load(o->config_file, environ, &a.cfg, e))
+    if (descriptors_take(e) || config_load(o->config_file, environ, &a.cfg, e))
         return -1;
     a.s.cfg = &a.cfg;
     a.s.clock = &clock_system;

@@ -14,6 +14,8 @@
 #define TURN_MAX  (256u * 1024) /* written on one connection before others have their turn */
 #define JOBS_TURN 256           /* of the inbox */
 
+#define CONN_ROOM_LOW 8 /* one in so many left: room is short */
+
 #define CONN_PROTOCOL "leasehold"
 
 static int64_t now_us(void)
@@ -21,29 +23,34 @@ static int64_t now_us(void)
     return clock_boot_us(&clock_system);
 }
 
-struct conn *conn_new(struct server *s, bool local, bool tls, const char *peer)
+static struct conn *conn_new(struct listener *l, const char *peer)
 {
+    struct server *s = l->server;
     struct conn *c = calloc(1, sizeof *c);
     if (c == NULL) {
         return NULL;
     }
     c->id = ++s->last_conn;
     c->server = s;
-    c->local = local;
-    c->tls = tls;
+    c->listener = l;
+    c->local = l->local;
+    c->tls = l->tls;
     c->state = CONN_HEAD;
+    c->silent_us = now_us();
     c->reading = true;
     (void)snprintf(c->peer, sizeof c->peer, "%s", peer);
     buf_init(&c->http.head, HTTP_HEAD_MAX);
     buf_init(&c->http.stash, CONN_STASH_MAX * 2);
     conn_deadline(c, CONN_FIRST_MS);
     HASH_ADD(hh, s->conns, id, sizeof c->id, c);
+    l->conns++;
     return c;
 }
 
 void conn_free(struct conn *c)
 {
     HASH_DEL(c->server->conns, c);
+    c->listener->conns--;
     c->dead = true;
     conn_drop_queue(c);
     http_forget(c);
@@ -267,11 +274,59 @@ void conn_close_idle(struct server *s)
     }
 }
 
+/* --- room ------------------------------------------------------------------------------------ */
+
+static bool is_silent(const struct conn *c, int64_t before_us)
+{
+    return !c->dead && (c->state == CONN_HEAD || c->state == CONN_BODY) && c->silent_us < before_us;
+}
+
+static int by_claim(const void *a, const void *b)
+{
+    const struct conn *one = *(struct conn *const *)a, *other = *(struct conn *const *)b;
+    if (one->served != other->served) {
+        return one->served ? 1 : -1;
+    }
+    return (one->silent_us > other->silent_us) - (one->silent_us < other->silent_us);
+}
+
+/* So many may be left before this one has to go. */
+static size_t enough(const struct listener *l, const struct conn *c)
+{
+    return c->served ? l->conns_max - l->conns_max / CONN_ROOM_LOW : l->conns_max / 2;
+}
+
+/* Up to half of all: a handful would only let in as many of a flood, and whoever waits behind it
+ * would wait long. Those that have had requests go only until room is not short any more. */
+void conn_make_room(const struct listener *l)
+{
+    if (l->conns + l->conns_max / CONN_ROOM_LOW < l->conns_max) {
+        return;
+    }
+    struct conn **silent = calloc(l->conns, sizeof(struct conn *)), *c, *next;
+    int64_t before_us = now_us() - CONN_SILENT_MS * 1000;
+    size_t n = 0;
+    if (silent == NULL) {
+        return;
+    }
+    HASH_ITER (hh, l->server->conns, c, next) {
+        if (c->listener == l && is_silent(c, before_us)) {
+            silent[n++] = c;
+        }
+    }
+    qsort(silent, n, sizeof(struct conn *), by_claim);
+    size_t left = l->conns;
+    for (size_t i = 0; i < n && left > enough(l, silent[i]); i++, left--) {
+        conn_kill(silent[i]);
+    }
+    free(silent);
+}
+
 /* --- libwebsockets --------------------------------------------------------------------------- */
 
-void conn_adopt(struct server *s, const struct listener *l, int fd, const char *peer)
+void conn_adopt(struct listener *l, int fd, const char *peer)
 {
-    struct conn *c = conn_new(s, l->local, l->tls, peer);
+    struct conn *c = conn_new(l, peer);
     if (c == NULL) {
         (void)close(fd);
         return;

@@ -27,6 +27,7 @@ struct lws;
 #define CONN_UNREAD_MS   30000 /* output that makes no progress */
 #define CONN_LINGER_MS   2000  /* what the peer still sends after our last byte is thrown away */
 #define CONN_WS_CLOSE_MS 2000  /* our Close frame to the peer's */
+#define CONN_SILENT_MS   1000  /* without a complete request, where room is short */
 #define CONN_STASH_MAX   (64 * 1024) /* of the next request, while one is answered */
 
 enum conn_state {
@@ -78,6 +79,7 @@ struct conn {
     UT_hash_handle hh;
     uint64_t id;
     struct server *server;
+    struct listener *listener; /* it came from */
     struct lws *wsi;
     bool local, tls;
     char peer[64];
@@ -89,6 +91,8 @@ struct conn {
     bool reading;
     bool held; /* nothing is written for now */
 
+    bool served;               /* a request has been complete */
+    int64_t silent_us;         /* boot clock: since when a request is waited for */
     int64_t deadline_us;       /* boot clock; 0: none */
     int64_t write_deadline_us; /* while something is queued */
     struct chunk *out, *out_last;
@@ -101,8 +105,7 @@ struct conn {
 struct listener;
 
 /* A connection of the accepted socket, which it takes. */
-void conn_adopt(struct server *s, const struct listener *l, int fd, const char *peer);
-struct conn *conn_new(struct server *s, bool local, bool tls, const char *peer);
+void conn_adopt(struct listener *l, int fd, const char *peer);
 void conn_free(struct conn *c);                        /* tells the handler what it has to know */
 struct conn *conn_find(struct server *s, uint64_t id); /* NULL: gone, or going */
 
@@ -122,6 +125,11 @@ void conn_flow(struct conn *c);                 /* reads, or not, as its state w
 /* Closes what is past a deadline. Once a second. */
 void conn_sweep(struct server *s);
 void conn_close_idle(struct server *s); /* those that are between requests */
+
+/* When the listener's connections are nearly all taken: closes those without a complete request that
+ * have waited for a second, those that never had one before all others, the longest silent first.
+ * Once a second. */
+void conn_make_room(const struct listener *l);
 
 /* http_callback.c. _feed returns how many bytes it took, at least one; _written is called when
  * nothing is queued any more; _forget frees what it holds. */

@@ -107,6 +107,7 @@ static void pending(struct conn *c, struct http_request *r)
 {
     r->at_us = clock_boot_us(&clock_system);
     c->state = CONN_PENDING;
+    c->served = true;
     c->server->open_requests++;
     conn_deadline(c, 0);
 }
@@ -336,6 +337,7 @@ void server_reply(struct server *s, uint64_t conn, struct http_reply *reply)
 static void next_request(struct conn *c)
 {
     c->state = CONN_HEAD;
+    c->silent_us = clock_boot_us(&clock_system);
     c->http.no_body = false;
     conn_deadline(c, CONN_IDLE_MS);
     struct buf stash = c->http.stash;

@@ -61,19 +61,24 @@ static int nothing(struct store_tx *tx, void *arg, struct err *e)
 int op_readyz(struct call *c, struct err *e)
 {
     struct readyz *r = c->result;
-    struct ready_check *checks = call_alloc(c, 2 * sizeof *checks);
+    struct ready_check *checks = call_alloc(c, 3 * sizeof *checks);
     struct err why = {0};
-    bool ok = !store_write(c->s->store, nothing, NULL, &why);
+    bool store = !store_write(c->s->store, nothing, NULL, &why);
+    bool socket = server_control_socket_ok(c->s->server);
     char *detail = arena_strndup(c->arena, why.msg, strlen(why.msg));
 
     if (!checks || !detail)
         return err_set(e, ERR_INTERNAL, "no memory for the checks");
-    checks[0] = (struct ready_check){.name = (char *)"store", .ok = ok, .detail = detail};
+    checks[0] = (struct ready_check){.name = (char *)"store", .ok = store, .detail = detail};
     checks[1] = (struct ready_check){
         .name = (char *)"engine", .ok = true, .detail = (char *)c->s->host.engine->v->name};
-    r->status = (char *)(ok ? "ready" : "not_ready");
-    r->checks = (struct list){checks, 2};
-    c->status = ok ? 200 : 503;
+    checks[2] = (struct ready_check){
+        .name = (char *)"control_socket",
+        .ok = socket,
+        .detail = (char *)(socket ? "" : "doors do not find the gateway: the log says why")};
+    r->status = (char *)(store && socket ? "ready" : "not_ready");
+    r->checks = (struct list){checks, 3};
+    c->status = store && socket ? 200 : 503;
     return 0;
 }
 

@@ -10,11 +10,11 @@
 
 #include "server_state.h"
 
-#define SWEEP_MS       1000
-#define FD_RESERVE_MIN 64 /* store, doors, engine … */
-#define CONN_MAX       100000
-#define TLS_S          (CONN_FIRST_MS / 1000) /* of a handshake */
-#define READ_MAX       (64 * 1024)
+#define SWEEP_MS 1000
+#define FD_AIR   8 /* libwebsockets' own pipe, and some */
+#define CONN_MAX 100000
+#define TLS_S    (CONN_FIRST_MS / 1000) /* of a handshake */
+#define READ_MAX (64 * 1024)
 
 /* libwebsockets' log has no context argument: the one place where a static has to stand in. Set
  * before its first use by the only server of the process, never changed while it lives. */
@@ -36,14 +36,14 @@ static void wake(void *ctx)
     lws_cancel_service(s->lws);
 }
 
-/* Descriptors are needed for more than connections: what is left beside them is for that. */
-static size_t descriptors_for_connections(void)
+/* A quarter of the descriptors for doors, a quarter for all that is no connection (store, watches,
+ * engine); clients have what is left. */
+static void descriptors_share(struct server *s)
 {
     struct rlimit limit = {0};
     size_t all = getrlimit(RLIMIT_NOFILE, &limit) == 0 ? (size_t)limit.rlim_cur : 1024;
-    size_t reserve = all / 4 > FD_RESERVE_MIN ? all / 4 : FD_RESERVE_MIN;
-    size_t left = all > reserve ? all - reserve : 1;
-    return left < CONN_MAX ? left : CONN_MAX;
+    s->local.conns_max = all / 4 < CONN_MAX ? all / 4 : CONN_MAX;
+    s->tcp.conns_max = all / 2 < CONN_MAX ? all / 2 : CONN_MAX;
 }
 
 static int file_check(const char *key, const char *path, struct err *e)
@@ -54,14 +54,14 @@ static int file_check(const char *key, const char *path, struct err *e)
 static int context_open(struct server *s, struct err *e)
 {
     void *loops[] = {&s->loop};
-    s->conn_max = descriptors_for_connections();
+    descriptors_share(s);
     struct lws_context_creation_info info = {
         .options = LWS_SERVER_OPTION_LIBUV | LWS_SERVER_OPTION_EXPLICIT_VHOSTS |
                    LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT,
         .foreign_loops = loops,
         .user = s,
         .pt_serv_buf_size = READ_MAX,
-        .fd_limit_per_thread = (unsigned)s->conn_max + 8, /* its own pipe, and some air */
+        .fd_limit_per_thread = (unsigned)(s->tcp.conns_max + s->local.conns_max) + FD_AIR,
         .timeout_secs = TLS_S,
         .pcontext = &s->lws, /* NULL again when it is gone */
     };
@@ -103,6 +103,9 @@ static void on_sweep(uv_timer_t *t)
 {
     struct server *s = t->data;
     conn_sweep(s);
+    listener_check_local(s);
+    conn_make_room(&s->tcp);
+    conn_make_room(&s->local);
     listener_resume(&s->tcp);
     listener_resume(&s->local);
 }
@@ -272,6 +275,11 @@ struct inbox *server_inbox(struct server *s)
 void server_counts(const struct server *s, struct server_counts *ret)
 {
     *ret = (struct server_counts){.connections = HASH_COUNT(s->conns), .websockets = s->websockets};
+}
+
+bool server_control_socket_ok(const struct server *s)
+{
+    return !atomic_load(&s->socket_lost);
 }
 
 size_t server_open_requests(const struct server *s)

@@ -130,6 +130,10 @@ struct server_counts {
 void server_counts(const struct server *s, struct server_counts *ret);
 size_t server_open_requests(const struct server *s); /* requests not answered yet */
 
+/* Whether doors find the unix socket by its path. When it is gone it is made again within seconds.
+ * Any thread. */
+bool server_control_socket_ok(const struct server *s);
+
 /* Answers the one pending request of conn; no-op when it is gone. Takes reply->body. */
 void server_reply(struct server *s, uint64_t conn, struct http_reply *reply);
 

@@ -7,6 +7,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -24,10 +25,11 @@ static void listener_pause(struct listener *l, const char *why)
 {
     if (!l->paused) {
         log_event(l->server->log, LOG_WARNING, "accept_paused", LF_STR("reason", why),
-                  LF_INT("connections", HASH_COUNT(l->server->conns)));
+                  LF_STR("listener", l->local ? "control socket" : "tcp"),
+                  LF_INT("connections", l->conns));
     }
     l->paused = true;
-    (void)uv_poll_stop(&l->poll);
+    (void)uv_poll_stop(l->poll);
 }
 
 static void peer_name(const struct listener *l, const struct sockaddr_storage *addr, char *out,
@@ -54,7 +56,7 @@ static void tcp_options(int fd)
 /* Returns false when there is nothing more to accept now. */
 static bool accept_one(struct listener *l)
 {
-    if (HASH_COUNT(l->server->conns) >= l->server->conn_max) {
+    if (l->conns >= l->conns_max) {
         listener_pause(l, "too many connections");
         return false;
     }
@@ -75,7 +77,7 @@ static bool accept_one(struct listener *l)
     if (!l->local) {
         tcp_options(fd);
     }
-    conn_adopt(l->server, l, fd, peer);
+    conn_adopt(l, fd, peer);
     return true;
 }
 
@@ -93,27 +95,49 @@ static void on_acceptable(uv_poll_t *poll, int status, int events)
 
 void listener_resume(struct listener *l)
 {
-    if (l->paused && HASH_COUNT(l->server->conns) < l->server->conn_max) {
+    if (l->paused && l->conns < l->conns_max) {
         l->paused = false;
-        (void)uv_poll_start(&l->poll, UV_READABLE, on_acceptable);
+        (void)uv_poll_start(l->poll, UV_READABLE, on_acceptable);
     }
 }
 
-/* Takes fd. */
+static void poll_closed(uv_handle_t *poll)
+{
+    free(poll);
+}
+
+/* The socket only; connections go on. */
+static void listener_stop(struct listener *l)
+{
+    if (l->fd < 0) {
+        return;
+    }
+    uv_close((uv_handle_t *)l->poll, poll_closed);
+    l->poll = NULL;
+    l->paused = false;
+    (void)close(l->fd);
+    l->fd = -1;
+}
+
+/* Takes fd, which follows the one there was. */
 static int listener_start(struct server *s, struct listener *l, int fd, struct err *e)
 {
+    uv_poll_t *poll = malloc(sizeof *poll);
+    int r = poll == NULL ? UV_ENOMEM : listen(fd, BACKLOG) != 0 ? -errno : 0;
+    if (r == 0) {
+        r = uv_poll_init(&s->loop, poll, fd);
+    }
+    if (r != 0) {
+        free(poll);
+        (void)close(fd);
+        return err_set(e, ERR_INTERNAL, "listen: %s", uv_strerror(r));
+    }
+    listener_stop(l);
+    poll->data = l;
     l->server = s;
     l->fd = fd;
-    if (listen(fd, BACKLOG) != 0) {
-        return err_sys(e, ERR_INTERNAL, errno, "listen");
-    }
-    int r = uv_poll_init(&s->loop, &l->poll, fd);
-    if (r != 0) {
-        return err_set(e, ERR_INTERNAL, "watch the listener: %s", uv_strerror(r));
-    }
-    l->polled = true;
-    l->poll.data = l;
-    (void)uv_poll_start(&l->poll, UV_READABLE, on_acceptable);
+    l->poll = poll;
+    (void)uv_poll_start(poll, UV_READABLE, on_acceptable);
     return 0;
 }
 
@@ -207,7 +231,8 @@ static int stale_remove(const char *path, struct err *e)
     return unlink(path) == 0 ? 0 : err_sys(e, ERR_INTERNAL, errno, "remove %s", path);
 }
 
-/* Ours, and the doors' group's. A gateway that may not give it away runs doors as itself. */
+/* Ours, and the doors' group's. A gateway that may not give it away runs doors as itself. The group
+ * may use it only once it is the doors'. */
 static int local_owner(struct server *s, struct err *e)
 {
     struct stat st;
@@ -215,12 +240,37 @@ static int local_owner(struct server *s, struct err *e)
         return err_sys(e, ERR_INTERNAL, errno, "give %s to group %lld", s->socket_path,
                        (long long)s->cfg->door.gid);
     }
-    if (stat(s->socket_path, &st) != 0) {
+    if (chmod(s->socket_path, 0660) != 0 || stat(s->socket_path, &st) != 0) {
         return err_sys(e, ERR_INTERNAL, errno, "%s", s->socket_path);
     }
     s->socket_dev = st.st_dev;
     s->socket_ino = st.st_ino;
     return 0;
+}
+
+/* Not by the umask, which is that of the other threads, too: Linux takes an unbound socket's mode. */
+static int local_start(struct server *s, const struct sockaddr_un *addr, struct err *e)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return err_sys(e, ERR_INTERNAL, errno, "socket");
+    }
+    if (fchmod(fd, 0600) != 0 || bind(fd, (const struct sockaddr *)addr, sizeof *addr) != 0) {
+        int saved = errno;
+        (void)close(fd);
+        return err_sys(e, ERR_INTERNAL, saved, "listen on %s", s->socket_path);
+    }
+    int bad = local_owner(s, e);
+    if (bad != 0) {
+        (void)close(fd);
+    } else {
+        bad = listener_start(s, &s->local, fd, e);
+    }
+    if (bad != 0) {
+        s->socket_ino = 0;
+        (void)unlink(s->socket_path);
+    }
+    return bad;
 }
 
 int listener_open_local(struct server *s, struct err *e)
@@ -229,23 +279,65 @@ int listener_open_local(struct server *s, struct err *e)
     if (local_path(s, &addr, e) != 0 || stale_remove(s->socket_path, e) != 0) {
         return -1;
     }
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0) {
-        return err_sys(e, ERR_INTERNAL, errno, "socket");
+    return local_start(s, &addr, e);
+}
+
+/* --- its path -------------------------------------------------------------------------------- */
+
+enum path_state { PATH_OURS, PATH_GONE, PATH_OTHER };
+
+/* A bound socket holds its inode: nothing else can have its number. */
+static enum path_state path_look(const struct server *s)
+{
+    struct stat st;
+    if (lstat(s->socket_path, &st) != 0) {
+        return PATH_GONE;
     }
-    mode_t before = umask(0117); /* 0660 from its first moment on */
-    int r = bind(fd, (const struct sockaddr *)&addr, sizeof addr);
-    int saved = errno;
-    (void)umask(before);
-    if (r != 0) {
-        (void)close(fd);
-        return err_sys(e, ERR_INTERNAL, saved, "listen on %s", s->socket_path);
+    bool ours = s->socket_ino != 0 && st.st_ino == s->socket_ino && st.st_dev == s->socket_dev;
+    return ours ? PATH_OURS : PATH_OTHER;
+}
+
+static int local_restore(struct server *s, struct err *e)
+{
+    struct sockaddr_un addr;
+    const char *dir = s->cfg->run_dir;
+    bool made = mkdir(dir, 0711) == 0;
+    if ((!made && errno != EEXIST) || (made && chmod(dir, 0711) != 0)) {
+        return err_sys(e, ERR_INTERNAL, errno, "make %s", dir);
     }
-    if (local_owner(s, e) != 0) {
-        (void)close(fd);
-        return -1;
+    return local_path(s, &addr, e) != 0 ? -1 : local_start(s, &addr, e);
+}
+
+static void path_lost(struct server *s, const struct err *e)
+{
+    if (!atomic_exchange(&s->socket_lost, true)) {
+        log_error(s->log, "control_socket_lost", e);
     }
-    return listener_start(s, &s->local, fd, e);
+}
+
+void listener_check_local(struct server *s)
+{
+    struct err e;
+    if (s->local.fd < 0) {
+        return;
+    }
+    switch (path_look(s)) {
+    case PATH_OURS:
+        atomic_store(&s->socket_lost, false);
+        return;
+    case PATH_OTHER:
+        err_set(&e, ERR_INTERNAL, "%s is not the socket of this gateway", s->socket_path);
+        path_lost(s, &e);
+        return;
+    case PATH_GONE:
+        break;
+    }
+    if (local_restore(s, &e) != 0) {
+        path_lost(s, &e);
+        return;
+    }
+    atomic_store(&s->socket_lost, false);
+    log_event(s->log, LOG_WARNING, "control_socket_restored", LF_STR("path", s->socket_path));
 }
 
 /* --- the end --------------------------------------------------------------------------------- */
@@ -253,9 +345,7 @@ int listener_open_local(struct server *s, struct err *e)
 /* Another gateway may have put its own socket there since. */
 static void path_remove(struct server *s)
 {
-    struct stat st;
-    if (s->socket_ino != 0 && lstat(s->socket_path, &st) == 0 && st.st_ino == s->socket_ino &&
-        st.st_dev == s->socket_dev) {
+    if (path_look(s) == PATH_OURS) {
         (void)unlink(s->socket_path);
     }
     s->socket_ino = 0;
@@ -266,13 +356,7 @@ void listener_close(struct listener *l)
     if (l->fd < 0) {
         return;
     }
-    if (l->polled) {
-        uv_close((uv_handle_t *)&l->poll, NULL);
-        l->polled = false;
-    }
-    l->paused = false;
-    (void)close(l->fd);
-    l->fd = -1;
+    listener_stop(l);
     if (l->local) {
         path_remove(l->server);
     }

@@ -3,6 +3,7 @@
 #define GATEWAY_SERVER_STATE_H
 
 #include <limits.h>
+#include <stdatomic.h>
 #include <sys/un.h>
 #include <uv.h>
 
@@ -16,11 +17,12 @@ struct lws_vhost;
 
 struct listener {
     struct server *server;
-    uv_poll_t poll;
-    int fd; /* -1: closed */
-    bool polled, paused;
+    uv_poll_t *poll; /* frees itself when closed: another may take its place before */
+    int fd;          /* -1: closed */
+    bool paused;
     bool local, tls;
     struct lws_vhost *vhost;
+    size_t conns, conns_max; /* each listener has its own: clients cannot keep doors out */
 };
 
 struct server {
@@ -35,6 +37,7 @@ struct server {
     struct listener tcp, local;
     char socket_path[sizeof(((struct sockaddr_un *)0)->sun_path)];
     uint64_t socket_dev, socket_ino; /* of the path when we bound it */
+    atomic_bool socket_lost;         /* any thread: the path is not that any more */
     uv_signal_t signals[SERVER_SIGNALS];
     uv_timer_t sweep;
     uv_prepare_t turn;         /* before each wait for events */
@@ -42,7 +45,6 @@ struct server {
 
     struct conn *conns;
     uint64_t last_conn;
-    size_t conn_max;
     size_t open_requests, websockets;
     bool draining; /* no new requests */
     int port;
@@ -54,6 +56,10 @@ int listener_open_tcp(struct server *s, struct err *e) MUST_CHECK;
 int listener_open_local(struct server *s, struct err *e) MUST_CHECK;
 void listener_resume(struct listener *l); /* if it has paused, and there is room again */
 void listener_close(struct listener *l);
+
+/* Doors find the gateway by a path, and whoever cleans up may take it away: when it is gone it is
+ * made again. What another has put there stays. Once a second. */
+void listener_check_local(struct server *s);
 
 /* What libwebsockets calls for a socket of each listener, and when it is woken (conn.c). */
 struct lws_protocols;

@@ -35,7 +35,7 @@ struct services {
     struct lane *read, *file, *runtime; /* any thread */
     struct lane *scrape;                /* any thread */
     struct meters *meters;              /* any thread, see meters.h */
-    struct server *server;              /* loop */
+    struct server *server;              /* loop, see server.h */
     struct auth *auth;                  /* loop */
     struct broker *broker;              /* loop */
     struct bot_ws *bots;                /* loop */
