@@ -18,6 +18,7 @@
 #define DISK_SHARE   8         /* of a small disk, for the log; half as much for the database */
 #define FREE_MIN     (1 * MIB) /* beside the reserve, for ordinary writes */
 #define GRAIN        (64 * KIB)
+#define GIVE_WAY     (2 * MIB)    /* a fast writer takes as much while a database is opened */
 #define CHUNK_MAX    (1024 * MIB) /* SQLite has it as an int */
 
 /* Of the format of the log, and of its index as SQLite 3 maps it. */
@@ -208,16 +209,35 @@ static int64_t log_step_of(const struct reserve *r)
     return share < LOG_STEP_MIN ? 0 : share < LOG_STEP_MAX ? share : LOG_STEP_MAX;
 }
 
-int reserve_give_way(const char *path)
+/* A piece of the end; all of it where that cannot be (ext4 punches nothing behind the end of a file).
+ * *ret_freed: whether there was any. */
+static int give_way(int fd, bool *ret_freed)
+{
+    struct stat st, left;
+    if (fstat(fd, &st) != 0) {
+        return -1;
+    }
+    int64_t end = st.st_blocks * 512, from = end - GIVE_WAY;
+    bool piece = from > st.st_size &&
+                 fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, from, GIVE_WAY) == 0;
+    if (fstat(fd, &left) != 0 ||
+        ((!piece || left.st_blocks == st.st_blocks) && ftruncate(fd, st.st_size) != 0) ||
+        fstat(fd, &left) != 0) {
+        return -1;
+    }
+    *ret_freed = left.st_blocks < st.st_blocks;
+    return 0;
+}
+
+bool reserve_give_way(const char *path)
 {
     struct reserve r = {.log_fd = -1};
-    struct stat st;
-    int rc =
-        open_log(&r, path) == 0 && fstat(r.log_fd, &st) == 0 ? ftruncate(r.log_fd, st.st_size) : -1;
+    bool freed = false;
+    int rc = open_log(&r, path) == 0 ? give_way(r.log_fd, &freed) : -1;
     if (r.log_fd >= 0) {
         close(r.log_fd);
     }
-    return rc;
+    return rc == 0 && freed;
 }
 
 /* What an earlier run has held is there still. 0, or -1 with errno: the file system holds nothing. */

@@ -49,9 +49,9 @@ struct reserve_options {
 void reserve_init(struct reserve *r);
 
 /* Before any connection, when there was no room to open one: SQLite makes the index of the log anew,
- * and an agent that goes on writing takes what the old one had. Frees the blocks behind the log; what
- * ends goes on with those that are in it. 0 or -1. */
-int reserve_give_way(const char *path);
+ * and an agent that goes on writing takes what the old one had. Frees some of the blocks behind the
+ * log; what ends goes on with the others, and with those that are in it. False: there are none. */
+bool reserve_give_way(const char *path);
 
 /* On the writing connection, when the schema stands. A disk that cannot hold a reserve is told to
  * the log, and the store works without. */

@@ -103,11 +103,11 @@ static void log_opened(const struct store_options *o, int64_t applied,
 
 static int open_writer(struct writer *w, const struct store_options *o, struct err *e)
 {
-    if (writer_open(w, o, e) == 0) {
-        return 0;
-    }
-    return e->code == ERR_STORAGE_FULL && reserve_give_way(o->path) == 0 ? writer_open(w, o, e)
-                                                                         : -1;
+    int rc;
+    do {
+        rc = writer_open(w, o, e);
+    } while (rc != 0 && e->code == ERR_STORAGE_FULL && reserve_give_way(o->path));
+    return rc;
 }
 
 static int prepare_file(struct store *s, const struct store_options *o, struct err *e)
