@@ -197,7 +197,7 @@ class Recovery(unittest.TestCase):
         self.killed_part_is_noticed("leaseinit", "^(exited|signaled|engine_lost)")
 
     def test_nothing_acknowledged_is_lost_by_kill_9_at_random_moments(self):
-        gateway = self.start()
+        gateway = self.start(lease={"per_session": 1000})
         chats, leases, revoked = [], [], []
         for round_number in range(4):
             sandbox, _ = gateway.open(self.chat)
