@@ -13,6 +13,8 @@ const struct field workspace_fields[] = {
     FIELD_ID(struct workspace_view, user_id, .doc = "whose it is"),
     FIELD_TIME(struct workspace_view, created_at, .doc = "when it was made"),
     FIELD_INT(struct workspace_view, used_bytes, .doc = "of files and histories, each file once"),
+    FIELD_BOOL(struct workspace_view, used_partial,
+               .doc = "more files than are counted: used_bytes is at least that"),
     FIELD_INT(struct workspace_view, quota_bytes, .doc = "how much it may hold"),
     FIELD_BOOL(struct workspace_view, over_quota, .doc = "whether it holds more"),
     FIELD_INT(struct workspace_view, chats, .doc = "how many"),
@@ -40,15 +42,18 @@ int op_workspace_get(struct call *c, struct err *e)
     const struct config *cfg = c->s->cfg;
     struct workspace_view *v = c->result;
     struct look l = {.args = c->args};
+    struct chatdir_usage used;
 
     if (!caller_may_see(&c->caller, &l.args->user_id))
         return err_set(e, ERR_WORKSPACE_NOT_FOUND, "no such workspace");
     if (store_read(c->s->store, look_row, &l, e) ||
-        chatdir_usage(cfg->sandbox.chats_root, &l.args->user_id, &v->used_bytes, e))
+        chatdir_usage(cfg->sandbox.chats_root, &l.args->user_id, &used, e))
         return -1;
     v->workspace_id = l.workspace.workspace_id;
     v->user_id = l.workspace.user_id;
     v->created_at = l.workspace.created_at;
+    v->used_bytes = used.bytes;
+    v->used_partial = used.partial;
     v->quota_bytes = cfg->storage.quota_bytes;
     v->over_quota = v->used_bytes > v->quota_bytes;
     v->chats = l.chats;

@@ -4,22 +4,27 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 #include <uthash.h>
 
-/* What an agent may make us look at in one walk. */
-#define ENTRIES_MAX 2000000
+/* What an agent may make us look at, and hold in memory, in one walk. */
+#define LOOKS_MAX   2000000
+#define PENDING_MAX 250000
 
-/* A directory still to be looked into, by its path below the workspace. */
-struct todo {
-    struct todo *next;
-    char path[];
+/* A directory. Depth first, so that each but the first is entered from the one before or from one
+ * above that: by single names and "..", whatever the length of the path. */
+struct node {
+    struct node *next; /* of those still to be looked into */
+    struct node *parent;
+    size_t users; /* children, the list, the walk that stands in it */
+    size_t depth;
+    dev_t dev; /* an agent may have put another in its place */
+    ino_t ino;
+    char name[];
 };
 
 struct inode {
@@ -32,10 +37,13 @@ struct inode {
 
 struct walk {
     int root; /* the workspace's chats/ */
-    struct todo *todo;
+    struct node *todo;
+    struct node *at;    /* where we stand … */
+    int at_fd;          /* … O_PATH */
     struct inode *seen; /* of files with several names */
     int64_t bytes;
-    size_t entries;
+    size_t looks, pending;
+    bool over; /* more than one walk may look at */
 };
 
 static int no_memory(struct err *e)
@@ -43,18 +51,124 @@ static int no_memory(struct err *e)
     return err_set(e, ERR_INTERNAL, "no memory to count a workspace");
 }
 
-static int push(struct walk *w, const char *parent, const char *name, struct err *e)
+/* --- directories ------------------------------------------------------------------------------ */
+
+static void node_leave(struct node *n)
 {
-    size_t size = strlen(parent) + strlen(name) + 2;
-    struct todo *t = malloc(sizeof(*t) + size);
-    if (t == NULL) {
+    while (n != NULL && --n->users == 0) {
+        struct node *parent = n->parent;
+        free(n);
+        n = parent;
+    }
+}
+
+static int push(struct walk *w, struct node *parent, const char *name, const struct stat *st,
+                struct err *e)
+{
+    if (w->pending >= PENDING_MAX) {
+        w->over = true;
+        return 0;
+    }
+    size_t size = strlen(name) + 1;
+    struct node *n = calloc(1, sizeof(*n) + size);
+    if (n == NULL) {
         return no_memory(e);
     }
-    snprintf(t->path, size, "%s%s%s", parent, *parent != '\0' ? "/" : "", name);
-    t->next = w->todo;
-    w->todo = t;
+    memcpy(n->name, name, size);
+    n->dev = st->st_dev;
+    n->ino = st->st_ino;
+    n->users = 1;
+    n->parent = parent;
+    if (parent != NULL) {
+        parent->users++;
+        n->depth = parent->depth + 1;
+    }
+    n->next = w->todo;
+    w->todo = n;
+    w->pending++;
     return 0;
 }
+
+/* Stands in `n` from here on; takes fd. False: it is another directory, or none. */
+static bool stand(struct walk *w, struct node *n, int fd)
+{
+    struct stat st;
+    if (fd < 0) {
+        return false;
+    }
+    if (fstat(fd, &st) != 0 || st.st_dev != n->dev || st.st_ino != n->ino) {
+        close(fd);
+        return false;
+    }
+    n->users++;
+    if (w->at != NULL) {
+        close(w->at_fd);
+        node_leave(w->at);
+    }
+    w->at = n;
+    w->at_fd = fd;
+    return true;
+}
+
+/* Links are not followed; the name above is of a directory that was seen there. */
+static bool step(struct walk *w, struct node *to, const char *name)
+{
+    w->looks++;
+    return stand(w, to, openat(w->at_fd, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+}
+
+static bool to_root(struct walk *w, struct node *root)
+{
+    return stand(w, root, fcntl(w->root, F_DUPFD_CLOEXEC, 0));
+}
+
+/* From the workspace down, as something has been moved. False: not there any more. */
+static int descend(struct walk *w, struct node *to, bool *ret_there, struct err *e)
+{
+    struct node **way = calloc(to->depth + 1, sizeof(struct node *)), *n = to;
+    if (way == NULL) {
+        return no_memory(e);
+    }
+    for (size_t i = to->depth + 1; i > 0; i--, n = n->parent) {
+        way[i - 1] = n;
+    }
+    *ret_there = to_root(w, way[0]);
+    for (size_t i = 1; *ret_there && i <= to->depth; i++) {
+        *ret_there = step(w, way[i], way[i]->name);
+    }
+    free(way);
+    return 0;
+}
+
+static int go(struct walk *w, struct node *to, bool *ret_there, struct err *e)
+{
+    while (w->at != NULL && w->at->depth > to->depth && step(w, w->at->parent, "..")) {
+    }
+    *ret_there = w->at == to;
+    return *ret_there ? 0 : descend(w, to, ret_there, e);
+}
+
+/* *ret NULL: gone or replaced meanwhile, which is no fault. */
+static int open_node(struct walk *w, struct node *n, DIR **ret, struct err *e)
+{
+    bool there = true;
+    *ret = NULL;
+    if (n->parent == NULL) {
+        there = to_root(w, n);
+    } else if (go(w, n->parent, &there, e) != 0) {
+        return -1;
+    } else {
+        there = there && step(w, n, n->name);
+    }
+    int fd = there ? openat(w->at_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    *ret = fd >= 0 ? fdopendir(fd) : NULL;
+    if (*ret == NULL && fd >= 0) {
+        close(fd);
+    }
+    return 0;
+}
+
+/* --- counting --------------------------------------------------------------------------------- */
 
 /* Counted already under another name? */
 static int note_inode(struct walk *w, const struct stat *st, bool *ret_seen, struct err *e)
@@ -76,23 +190,20 @@ static int note_inode(struct walk *w, const struct stat *st, bool *ret_seen, str
 }
 
 /* SQLite's own, beside history.db while it is open: <chat>/history.db-wal. */
-static bool is_passing(const char *parent, const char *name)
+static bool is_passing(const struct node *parent, const char *name)
 {
-    return strchr(parent, '/') == NULL && strncmp(name, "history.db-", 11) == 0;
+    return parent->depth <= 1 && strncmp(name, "history.db-", 11) == 0;
 }
 
-static int count(struct walk *w, int dir, const char *parent, const char *name, struct err *e)
+static int count(struct walk *w, int dir, struct node *parent, const char *name, struct err *e)
 {
     struct stat st;
     bool seen = false;
-    if (++w->entries > ENTRIES_MAX) {
-        return err_set(e, ERR_BUSY, "the workspace holds more files than can be counted at once");
-    }
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
         return 0; /* an agent has removed it just now */
     }
     if (S_ISDIR(st.st_mode)) {
-        return push(w, parent, name, e);
+        return push(w, parent, name, &st, e);
     }
     if (!S_ISREG(st.st_mode) || is_passing(parent, name)) {
         return 0;
@@ -104,38 +215,52 @@ static int count(struct walk *w, int dir, const char *parent, const char *name, 
     return 0;
 }
 
-/* Beneath the workspace whatever an agent renames and links meanwhile. */
-static DIR *open_below(const struct walk *w, const char *path)
+static bool may_look(struct walk *w)
 {
-    struct open_how how = {
-        .flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
-        .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
-    };
-    int fd = (int)syscall(SYS_openat2, w->root, *path != '\0' ? path : ".", &how, sizeof(how));
-    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
-    if (d == NULL && fd >= 0) {
-        close(fd);
-    }
-    return d;
+    w->over |= w->looks >= LOOKS_MAX;
+    return w->looks < LOOKS_MAX;
 }
 
-static int walk_dir(struct walk *w, const char *path, struct err *e)
+static int walk_node(struct walk *w, struct node *n, struct err *e)
 {
-    DIR *d = open_below(w, path);
-    if (d == NULL) {
-        /* Gone or replaced meanwhile is no fault; a path that is too long would be left out. */
-        return errno == ENAMETOOLONG || errno == EMFILE || errno == ENOMEM
-                   ? err_sys(e, ERR_BUSY, errno, "a directory of the workspace cannot be counted")
-                   : 0;
+    DIR *d;
+    if (open_node(w, n, &d, e) != 0) {
+        return -1;
     }
     struct dirent *entry;
     int rc = 0;
-    while (rc == 0 && (entry = readdir(d)) != NULL) {
+    while (rc == 0 && d != NULL && may_look(w) && (entry = readdir(d)) != NULL) {
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
-            rc = count(w, dirfd(d), path, entry->d_name, e);
+            w->looks++;
+            rc = count(w, dirfd(d), n, entry->d_name, e);
         }
     }
-    closedir(d);
+    if (d != NULL) {
+        closedir(d);
+    }
+    return rc;
+}
+
+static struct node *pop(struct walk *w)
+{
+    struct node *n = w->todo;
+    w->todo = n->next;
+    w->pending--;
+    return n;
+}
+
+static int walk_all(struct walk *w, struct err *e)
+{
+    struct stat st;
+    if (fstat(w->root, &st) != 0) {
+        return err_sys(e, ERR_INTERNAL, errno, "cannot look at a workspace");
+    }
+    int rc = push(w, NULL, "", &st, e);
+    while (rc == 0 && w->todo != NULL && may_look(w)) {
+        struct node *n = pop(w);
+        rc = walk_node(w, n, e);
+        node_leave(n);
+    }
     return rc;
 }
 
@@ -143,44 +268,35 @@ static void walk_done(struct walk *w)
 {
     struct inode *i, *next;
     HASH_ITER (hh, w->seen, i, next) {
-        /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the first has no predecessor */
         HASH_DEL(w->seen, i);
         free(i);
     }
     while (w->todo != NULL) {
-        struct todo *t = w->todo;
-        w->todo = t->next;
-        free(t);
+        node_leave(pop(w));
     }
+    if (w->at != NULL) {
+        close(w->at_fd);
+        node_leave(w->at);
+    }
+    close(w->root);
 }
 
-int chatdir_usage(const char *root, const struct id *user_id, int64_t *ret_bytes, struct err *e)
+int chatdir_usage(const char *root, const struct id *user_id, struct chatdir_usage *ret,
+                  struct err *e)
 {
     char path[4096];
-    struct walk w = {0};
+    struct walk w = {.at_fd = -1};
     if ((size_t)snprintf(path, sizeof(path), "%s/%s/chats", root, ID_STR(user_id)) >=
         sizeof(path)) {
         return err_set(e, ERR_INTERNAL, "the path of the workspace root is too long");
     }
+    *ret = (struct chatdir_usage){0};
     w.root = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (w.root < 0) {
-        if (errno != ENOENT) {
-            return err_sys(e, ERR_INTERNAL, errno, "cannot open a workspace");
-        }
-        *ret_bytes = 0; /* no chat was made yet */
-        return 0;
+    if (w.root < 0) { /* ENOENT: no chat was made yet */
+        return errno == ENOENT ? 0 : err_sys(e, ERR_INTERNAL, errno, "cannot open a workspace");
     }
-    int rc = push(&w, "", "", e);
-    while (rc == 0 && w.todo != NULL) {
-        struct todo *t = w.todo;
-        w.todo = t->next;
-        rc = walk_dir(&w, t->path, e);
-        free(t);
-    }
+    int rc = walk_all(&w, e);
     walk_done(&w);
-    close(w.root);
-    if (rc == 0) {
-        *ret_bytes = w.bytes;
-    }
+    *ret = (struct chatdir_usage){.bytes = w.bytes, .partial = w.over};
     return rc;
 }

@@ -6,6 +6,7 @@
 #ifndef LEASEHOLD_CHATDIR_H
 #define LEASEHOLD_CHATDIR_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "leasehold/err.h"
@@ -27,9 +28,14 @@ int chatdir_files_path(const char *root, const struct id *user_id, const struct 
 int chatdir_history_md_path(const char *root, const struct id *user_id, const struct id *chat_id,
                             char *ret, size_t size, struct err *e) MUST_CHECK;
 
-/* Σ st_size of the files and histories of the user's chats, each inode once, no link followed. What
- * agents change meanwhile may be counted or not. ERR_BUSY: more than one walk may look at. */
-int chatdir_usage(const char *root, const struct id *user_id, int64_t *ret_bytes,
+struct chatdir_usage {
+    int64_t bytes;
+    bool partial; /* there is more than one walk may look at: it is at least this */
+};
+
+/* Σ st_size of the files and histories of the user's chats, each inode once, no link followed, however
+ * deep. What agents change meanwhile may be counted or not. */
+int chatdir_usage(const char *root, const struct id *user_id, struct chatdir_usage *ret,
                   struct err *e) MUST_CHECK;
 
 /* --- removal: out of the way at once, back if the row stays, taken apart later. The quarantine is

@@ -151,7 +151,7 @@ static void a_leftover_of_the_same_chat_is_no_hindrance(void **state)
 static void usage_counts_each_inode_once_and_follows_no_link(void **state)
 {
     struct place *p = *state;
-    int64_t before, after;
+    struct chatdir_usage before, after;
     char a[300], b[300];
     struct err e;
     assert_int_equal(chatdir_usage(p->root, &p->user_id, &before, &e), 0);
@@ -162,11 +162,43 @@ static void usage_counts_each_inode_once_and_follows_no_link(void **state)
     snprintf(b, sizeof(b), "%s/files/root", p->chat);
     assert_int_equal(symlink("/", b), 0);
     assert_int_equal(chatdir_usage(p->root, &p->user_id, &after, &e), 0);
-    assert_int_equal(after - before, 1000);
+    assert_int_equal(after.bytes - before.bytes, 1000);
     struct id other;
     id_random(&other);
     assert_int_equal(chatdir_usage(p->root, &other, &after, &e), 0);
-    assert_int_equal(after, 0);
+    assert_int_equal(after.bytes, 0);
+}
+
+/* Side branches at every depth: the walk has to come back to each. */
+static void usage_counts_what_no_path_can_name(void **state)
+{
+    struct place *p = *state;
+    struct chatdir_usage before, after;
+    char files[300];
+    struct err e;
+    assert_int_equal(chatdir_usage(p->root, &p->user_id, &before, &e), 0);
+    snprintf(files, sizeof(files), "%s/files", p->chat);
+    int fd = open(files, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; i < 3000; i++) {
+        static const char *const names[] = {"a side branch", "the long way down", "z side branch"};
+        for (size_t n = 0; n < 3; n++) {
+            assert_int_equal(mkdirat(fd, names[n], 0700), 0);
+        }
+        int side = openat(fd, names[i % 2 == 0 ? 0 : 2], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        int file = openat(side, "f", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        assert_int_equal(write(file, "12345", 5), 5);
+        close(file);
+        close(side);
+        int child = openat(fd, names[1], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        close(fd);
+        fd = child;
+    }
+    close(fd);
+    assert_int_equal(chatdir_usage(p->root, &p->user_id, &after, &e), 0);
+    assert_int_equal(after.bytes - before.bytes, 3000 * 5);
+    assert_false(after.partial);
+    assert_int_equal(chatdir_quarantine(p->root, p->quarantine, &p->user_id, &p->chat_id, &e), 0);
+    assert_int_equal(chatdir_destroy(p->quarantine, &p->user_id, &p->chat_id, &e), 0);
 }
 
 int main(void)
@@ -179,6 +211,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(a_leftover_of_the_same_chat_is_no_hindrance, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(usage_counts_what_no_path_can_name, setup, teardown),
         cmocka_unit_test_setup_teardown(usage_counts_each_inode_once_and_follows_no_link, setup,
                                         teardown),
     };
