@@ -210,12 +210,15 @@ static void on_bytes(struct conn *c, const char *data, size_t len)
     conn_flow(c);
 }
 
+/* libwebsockets closes at the end of the input, which may come right behind the last request: it is
+ * not looked for before that has its answer. */
 void conn_flow(struct conn *c)
 {
     if (c->dead || c->wsi == NULL) {
         return;
     }
-    bool want = !lws_partial_buffered(c->wsi) && c->http.stash.len < CONN_STASH_MAX;
+    bool answering = c->state == CONN_PENDING || c->state == CONN_SENDING;
+    bool want = !answering && !lws_partial_buffered(c->wsi) && c->http.stash.len < CONN_STASH_MAX;
     if (want != c->reading) {
         c->reading = want;
         lws_rx_flow_control(c->wsi, want);
