@@ -167,13 +167,15 @@ void reserve_renew(struct reserve *r)
 void reserve_tidy(struct reserve *r)
 {
     struct stat st;
-    if (r->log_step == 0 || r->checkpoint->wal_pages > 0 || fstat(r->log_fd, &st) != 0 ||
+    if (r->log_step == 0 || fstat(r->log_fd, &st) != 0 ||
         (st.st_size <= 2 * r->log_step && r->log_end <= 2 * r->log_step)) {
         return;
     }
     checkpoint_truncate(r->checkpoint);
-    r->log_end = 0;
-    reserve_renew(r);
+    if (!checkpoint_is_pending(r->checkpoint)) {
+        r->log_end = 0;
+        reserve_renew(r);
+    }
 }
 
 bool reserve_is_short(const struct reserve *r)

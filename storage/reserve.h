@@ -61,7 +61,7 @@ void reserve_open(struct reserve *r, const struct reserve_options *o, struct con
 /* Between two groups: holds again what was used. Also before a checkpoint, which may need it. */
 void reserve_renew(struct reserve *r);
 
-/* With nothing else to do: gives back what a log that was very long has left. */
+/* Gives back what a log that was very long has left: with nothing else to do, or in need. */
 void reserve_tidy(struct reserve *r);
 
 bool reserve_is_short(const struct reserve *r);

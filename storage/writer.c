@@ -218,6 +218,9 @@ static void run_group(struct writer *w, struct store_job *group)
 {
     reserve_renew(&w->reserve);
     if (reserve_is_short(&w->reserve)) {
+        reserve_tidy(&w->reserve); /* it may be our own log that fills the disk */
+    }
+    if (reserve_is_short(&w->reserve)) {
         refuse(w, take_ordinary(&group));
     }
     if (group != NULL) {

@@ -15,8 +15,8 @@ static void count_changes(void *ctx, const struct change *changes, size_t n)
     atomic_fetch_add(&changes_seen, n);
 }
 
-/* The database in a file system of 1 MiB of its own, in a mount namespace that ends with us. */
-static int setup_small_disk(void **state)
+/* The database in a file system of its own, in a mount namespace that ends with us. */
+static int setup_disk(void **state, const char *mount_options)
 {
     struct fixture *f = fixture_new();
     *state = f;
@@ -26,7 +26,7 @@ static int setup_small_disk(void **state)
     snprintf(dir, sizeof(dir), "%s/small", f->dir);
     if (mkdir(dir, 0700) != 0 || unshare(CLONE_NEWNS) != 0 ||
         mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-        mount("small", dir, "tmpfs", 0, "size=1m,mode=0700") != 0) {
+        mount("small", dir, "tmpfs", 0, mount_options) != 0) {
         f->options.path = NULL; /* not privileged */
         return 0;
     }
@@ -35,7 +35,18 @@ static int setup_small_disk(void **state)
     return 0;
 }
 
-static int teardown_small_disk(void **state)
+/* Too small for a reserve. */
+static int setup_small_disk(void **state)
+{
+    return setup_disk(state, "size=1m,mode=0700");
+}
+
+static int setup_larger_disk(void **state)
+{
+    return setup_disk(state, "size=32m,mode=0700");
+}
+
+static int teardown_disk(void **state)
 {
     struct fixture *f = *state;
     char dir[80];
@@ -104,6 +115,25 @@ static void assert_rows(struct fixture *f, int64_t n)
     assert_int_equal(audit[1], 0);
 }
 
+static void assert_refused(struct fixture *f)
+{
+    struct err e;
+    int few = 10;
+    assert_int_equal(store_write(f->store, add_rows, &few, &e), -1);
+    assert_int_equal(e.code, ERR_STORAGE_FULL);
+}
+
+static void write_ends(struct fixture *f, int n)
+{
+    struct err e;
+    int few = 10;
+    for (int i = 0; i < n; i++) {
+        if (store_write_end(f->store, add_rows, &few, &e) != 0) {
+            fail_msg("store_write_end %d: %s", i, e.msg);
+        }
+    }
+}
+
 static void skip_unless_mounted(struct fixture *f)
 {
     if (f->options.path == NULL) {
@@ -138,7 +168,7 @@ static void a_write_that_fills_the_disk_itself_leaves_nothing(void **state)
 {
     struct fixture *f = *state;
     struct err e;
-    int few = 10, too_many = 20000;
+    int few = 10, too_many = 30000;
     skip_unless_mounted(f);
     fixture_write(f, add_rows, &few);
     assert_int_equal(store_write(f->store, add_rows, &too_many, &e), -1);
@@ -148,12 +178,42 @@ static void a_write_that_fills_the_disk_itself_leaves_nothing(void **state)
     assert_rows(f, 20);
 }
 
+static void what_ends_goes_on_when_the_disk_is_full(void **state)
+{
+    struct fixture *f = *state;
+    int few = 10;
+    skip_unless_mounted(f);
+    fixture_write(f, add_rows, &few);
+    fill_disk(f);
+    assert_refused(f);
+    write_ends(f, 50);
+    fixture_reopen(f);
+    assert_refused(f);
+    write_ends(f, 50);
+    assert_refused(f);
+    assert_rows(f, 1010);
+    free_disk(f);
+    fixture_write(f, add_rows, &few);
+    assert_rows(f, 1020);
+    assert_true(fixture_log_has(f, "store_reserve_short"));
+    assert_true(fixture_log_has(f, "store_reserve_whole"));
+}
+
+static void a_log_that_fills_the_disk_gives_it_back(void **state)
+{
+    a_write_that_fills_the_disk_itself_leaves_nothing(state);
+    assert_false(fixture_log_has(*state, "store_without_reserve"));
+}
+
 int main(void)
 {
-#define T(f) cmocka_unit_test_setup_teardown(f, setup_small_disk, teardown_small_disk)
+#define T(f)        cmocka_unit_test_setup_teardown(f, setup_small_disk, teardown_disk)
+#define T_LARGER(f) cmocka_unit_test_setup_teardown(f, setup_larger_disk, teardown_disk)
     const struct CMUnitTest tests[] = {
         T(a_full_disk_is_told_and_outlived),
         T(a_write_that_fills_the_disk_itself_leaves_nothing),
+        T_LARGER(what_ends_goes_on_when_the_disk_is_full),
+        T_LARGER(a_log_that_fills_the_disk_gives_it_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
