@@ -164,6 +164,7 @@ static void url_make(struct server *s, const struct sockaddr_storage *addr, cons
 {
     bool any = strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0 || host[0] == '\0';
     bool six = strchr(host, ':') != NULL;
+    /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): getsockname has filled it */
     s->port = ntohs(addr->ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)addr)->sin6_port
                                                 : ((const struct sockaddr_in *)addr)->sin_port);
     (void)snprintf(s->url, sizeof s->url, "%s://%s%s%s:%d", s->tcp.tls ? "https" : "http",
