@@ -465,19 +465,28 @@ static void app_done(struct app *a)
     config_done(&a->cfg);
 }
 
+/* Whoever reads the ready file may send SIGTERM at once. */
+static int on_watched(void *ctx, struct err *e)
+{
+    struct app *a = ctx;
+
+    if (ready_write(a, e))
+        return -1;
+    log_event(a->s.log, LOG_INFO, "ready", LF_STR("url", server_url(a->s.server)),
+              LF_STR("version", LEASEHOLD_VERSION), LF_INT("pid", getpid()));
+    return 0;
+}
+
 static int app_serve(struct app *a, struct err *e)
 {
-    struct server_signals signals = {.ctx = a, .on_term = on_term, .on_hup = on_hup};
+    struct server_signals signals = {
+        .ctx = a, .on_watched = on_watched, .on_term = on_term, .on_hup = on_hup};
 
     server_timer_arm(a->s.broker_timer, 0);
     spools_cleanup(a->s.spools); /* what an earlier life has left */
     lag_arm(a);
     server_timer_arm(a->s.cleanup_timer, a->cfg.sandbox.cleanup_interval_seconds * 1000);
     profiles_warn(a);
-    if (ready_write(a, e))
-        return -1;
-    log_event(a->s.log, LOG_INFO, "ready", LF_STR("url", server_url(a->s.server)),
-              LF_STR("version", LEASEHOLD_VERSION), LF_INT("pid", getpid()));
     return server_run(a->s.server, &signals, e);
 }
 

@@ -228,7 +228,7 @@ static void on_signal(uv_signal_t *h, int number)
 int server_run(struct server *s, const struct server_signals *signals, struct err *e)
 {
     static const int numbers[SERVER_SIGNALS] = {SIGTERM, SIGINT, SIGHUP, SIGCHLD};
-    int bad = 0;
+    int bad = 0, rc = 0;
     s->on = *signals;
     for (int i = 0; i < SERVER_SIGNALS; i++) {
         (void)uv_signal_init(&s->loop, &s->signals[i]);
@@ -236,13 +236,18 @@ int server_run(struct server *s, const struct server_signals *signals, struct er
         int r = uv_signal_start(&s->signals[i], on_signal, numbers[i]);
         bad = bad == 0 ? r : bad;
     }
-    if (bad == 0) {
+    if (bad != 0) {
+        rc = err_set(e, ERR_INTERNAL, "signals: %s", uv_strerror(bad));
+    } else if (signals->on_watched != NULL) {
+        rc = signals->on_watched(signals->ctx, e);
+    }
+    if (rc == 0) {
         (void)uv_run(&s->loop, UV_RUN_DEFAULT);
     }
     for (int i = 0; i < SERVER_SIGNALS; i++) {
         uv_close((uv_handle_t *)&s->signals[i], NULL);
     }
-    return bad == 0 ? 0 : err_set(e, ERR_INTERNAL, "signals: %s", uv_strerror(bad));
+    return rc;
 }
 
 void server_stop_accepting(struct server *s)

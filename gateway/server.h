@@ -114,6 +114,8 @@ struct inbox *server_inbox(struct server *s);   /* drained by the loop; posting:
 /* Runs until server_stop. SIGTERM and SIGINT call on_term, SIGHUP calls on_hup, on the loop. */
 struct server_signals {
     void *ctx;
+    /* They are watched from now on: the time to say so. -1: it does not run. NULL: not asked. */
+    int (*on_watched)(void *ctx, struct err *e);
     void (*on_term)(void *ctx);
     void (*on_hup)(void *ctx);
     void (*on_child)(void *ctx); /* SIGCHLD */

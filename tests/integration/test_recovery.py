@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from gateway import Gateway
+from gateway import BIN, Gateway
 
 
 def echo(test, client, line):
@@ -69,6 +69,23 @@ class Recovery(unittest.TestCase):
         again, _ = gateway.open(self.chat)
         self.assertEqual(again["session_id"], sandbox["session_id"])
         echo(self, client, "still the same")
+
+    def test_sigterm_at_the_very_moment_it_is_ready_is_a_clean_end(self):
+        gateway = Gateway.for_test(self, start=False)
+        ready = os.path.join(gateway.run_dir, "ready")
+        env = {k: v for k, v in os.environ.items() if not k.startswith("LEASEHOLD_")}
+        for _ in range(20):
+            process = subprocess.Popen(
+                [os.path.join(BIN, "leasehold"), "run", "--config", gateway.config],
+                cwd=gateway.dir,
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=env,
+            )
+            while process.poll() is None and not os.path.exists(ready):
+                pass
+            process.terminate()
+            self.assertEqual(process.wait(30), 0)
 
     def test_a_door_without_gateway_cuts_with_4503_after_the_seal_time(self):
         gateway = self.start(lease={"stale_after_seconds": 1, "seal_after_seconds": 3})
