@@ -18,6 +18,7 @@
 #include "meters.h"
 #include "rest.h"
 #include "sessions.h"
+#include "signing_keys.h"
 #include "spools.h"
 
 #define READ_THREADS   2
@@ -37,7 +38,6 @@ struct app {
     const struct app_options *o;
     struct config cfg;
     struct services s;
-    struct keyset *keys;
     struct tls_ca *tls;
     struct server_timer *drain_timer, *lag_timer;
     int64_t lag_due_us; /* when lag_timer should run */
@@ -217,6 +217,7 @@ static void cleanup_due(void *ctx)
     sessions_cleanup(s->sessions);
     spools_cleanup(s->spools);
     idempotency_cleanup(s);
+    signing_keys_cleanup(s->signing);
     server_timer_arm(s->cleanup_timer, s->cfg->sandbox.cleanup_interval_seconds * 1000);
 }
 
@@ -267,13 +268,9 @@ static int keys_load(struct app *a, struct err *e)
     struct stat st;
     char path[4096];
 
-    a->keys = keyset_new();
-    if (!a->keys)
-        return err_set(e, ERR_INTERNAL, "no memory for the keys");
-    a->s.keys = a->keys;
     if ((size_t)snprintf(path, sizeof path, "%s/" SIGNING_KEY_FILE, a->cfg.dir) >= sizeof path)
         return err_set(e, ERR_INTERNAL, "the configuration's path is too long");
-    if (keyset_add_signing_file(a->keys, path, e) || tls_ca_new(&a->cfg, &a->tls, e))
+    if (tls_ca_new(&a->cfg, &a->tls, e))
         return -1;
     if (!stat(path, &st) && st.st_mode & 077)
         log_event(a->s.log, LOG_WARNING, "signing_key_exposed", LF_STR("path", path),
@@ -390,6 +387,11 @@ static int brokers_make(struct app *a, struct err *e)
 
     changes_broker_hooks(s, &hooks);
     lease_policy_from_config(&a->cfg, &s->policy);
+    s->signing = signing_keys_new(s);
+    if (!s->signing)
+        return err_set(e, ERR_INTERNAL, "no memory for the keys");
+    if (signing_keys_load(s->signing, e))
+        return -1;
     s->auth = auth_new();
     s->broker = broker_new(&hooks, s->clock, &s->policy, &a->cfg.lease, s->keys);
     s->sessions = sessions_new(s);
@@ -454,7 +456,7 @@ static void app_done(struct app *a)
     meters_free(s->meters);
     if (s->host.engine)
         s->host.engine->v->free(s->host.engine);
-    keyset_free(a->keys);
+    signing_keys_free(s->signing);
     tls_ca_free(a->tls);
     buf_done(&a->openapi);
     if (a->lock_fd >= 0)

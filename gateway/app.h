@@ -6,8 +6,10 @@
 #include "leasehold/engine.h"
 #include "leasehold/err.h"
 
-#define SIGNING_KEY_FILE "keys/lease-signing.pem" /* below the config's directory */
-#define STORE_FILE       "leasehold.db"           /* in storage.data_dir */
+#define KEYS_DIR         "keys"
+#define FIRST_KEY_FILE   "lease-signing.pem"
+#define SIGNING_KEY_FILE KEYS_DIR "/" FIRST_KEY_FILE /* below the config's directory */
+#define STORE_FILE       "leasehold.db"              /* in storage.data_dir */
 
 struct app_options {
     const char *config_file;

@@ -7,6 +7,7 @@
 #include "leasehold/door_proto.h"
 #include "meters.h"
 #include "sessions.h"
+#include "signing_keys.h"
 #include "spools.h"
 
 /* --- from the writer to the loop ------------------------------------------------------------- */
@@ -34,6 +35,7 @@ static void batch_apply(struct job *job)
     struct batch *b = (struct batch *)((char *)job - offsetof(struct batch, job));
 
     count_changes(b->s, b->changes, b->n);
+    broker_set_keys(b->s->broker, b->s->keys);
     broker_apply(b->s->broker, b->changes, b->n, b->committed_us);
     sessions_apply(b->s->sessions, b->changes, b->n);
     free(b);
@@ -53,6 +55,9 @@ void changes_post(void *ctx, const struct change *changes, size_t n)
     *b = (struct batch){
         .job.done = batch_apply, .s = s, .committed_us = clock_boot_us(s->clock), .n = n};
     memcpy(b->changes, changes, n * sizeof *changes);
+    for (size_t i = 0; i < n; i++)
+        if (changes[i].kind == CHANGE_KEYS)
+            signing_keys_committed(s->signing);
     inbox_post(server_inbox(s->server), &b->job);
 }
 

@@ -69,6 +69,20 @@ int op_key_update(struct call *c, struct err *e);
 int op_key_revoke(struct call *c, struct err *e);
 bool op_key_changed(struct call *c);
 
+/* --- ops_signing.c --------------------------------------------------------------------------- */
+
+struct signing_key_args {
+    char *kid;
+};
+struct signing_keys_view {
+    struct list keys; /* struct signing_key */
+    int64_t revoked;
+};
+extern const struct field signing_none_in[], signing_key_in[], signing_keys_out[],
+    signing_kill_out[];
+int op_signing_rotate(struct call *c, struct err *e);
+int op_signing_kill(struct call *c, struct err *e);
+
 /* --- ops_chat.c ------------------------------------------------------------------------------ */
 
 struct chat_create_args {

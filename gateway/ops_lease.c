@@ -134,7 +134,8 @@ int op_lease_renew(struct call *c, struct err *e)
     struct sandbox session;
     struct lease lease;
 
-    if (lease_renew(c->tx, &c->s->policy, &c->caller, &a->lease_id, a->ttl_s, &lease, e) ||
+    if (lease_renew(c->tx, &c->s->policy, keyset_signing_kid(c->s->keys), &c->caller, &a->lease_id,
+                    a->ttl_s, &lease, e) ||
         store_sandbox_get(c->tx, &lease.session_id, &session, e))
         return -1;
     if (a->confirmed) /* a renewal takes nothing back that the door has said */

@@ -20,15 +20,18 @@
 #include "tls_ca.h"
 
 struct bot_ws;
+struct signing_keys;
 struct sessions;
 struct spools;
 
 struct services {
-    const struct config *cfg;           /* any thread */
-    struct log *log;                    /* any thread */
-    const struct clock *clock;          /* any thread */
-    struct store *store;                /* any thread, see store.h */
-    const struct keyset *keys;          /* any thread, constant */
+    const struct config *cfg;  /* any thread */
+    struct log *log;           /* any thread */
+    const struct clock *clock; /* any thread */
+    struct store *store;       /* any thread, see store.h */
+    /* Any thread, for as long as an operation takes: signing_keys.h. */
+    const struct keyset *_Atomic keys;
+    struct signing_keys *signing;
     const struct tls_ca *tls;           /* any thread, constant; NULL: doors speak plain */
     struct lease_policy policy;         /* any thread, constant */
     const char *openapi;                /* any thread, constant */

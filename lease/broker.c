@@ -297,8 +297,15 @@ static void apply_one(struct broker *b, const struct change *c, int64_t committe
         apply_revoke(b, s, c, committed_us);
     else if (c->kind == CHANGE_REVOKE_ALL)
         apply_revoke_all(b, s, c, committed_us);
+    else if (c->kind == CHANGE_KEYS)
+        broker_push_keys(b, s, c->seq);
     else if (c->kind == CHANGE_SESSION_ENDED)
         apply_ended(b, s);
+}
+
+void broker_set_keys(struct broker *b, const struct keyset *keys)
+{
+    b->keys = keys;
 }
 
 void broker_apply(struct broker *b, const struct change *changes, size_t n, int64_t committed_us)

@@ -123,15 +123,38 @@ void broker_doors_tick(struct broker *b, int64_t now_us)
 
 /* --- hello ----------------------------------------------------------------------------------- */
 
+/* NULL without memory. */
+static struct key_public *keys_list(const struct broker *b, struct list *ret)
+{
+    size_t n = keyset_count(b->keys);
+    struct key_public *keys = calloc(n + 1, sizeof *keys);
+
+    for (size_t i = 0; keys && i < n; i++)
+        keyset_get(b->keys, i, &keys[i]);
+    *ret = (struct list){keys, n};
+    return keys;
+}
+
+void broker_push_keys(struct broker *b, struct session *s, int64_t seq)
+{
+    struct door_msg m = {.t = DOOR_OP, .op = DOOR_OP_KEYS, .seq = seq};
+    struct key_public *keys = keys_list(b, &m.keys);
+
+    if (keys) /* else the door sees the gap behind it, and asks for a snapshot */
+        broker_push(b, s, &m);
+    free(keys);
+}
+
 static void snapshot_send(struct broker *b, struct session *s)
 {
-    size_t keys_n = keyset_count(b->keys), allow_n = 0, consumed_n = 0;
+    size_t allow_n = 0, consumed_n = 0;
+    struct list key_list;
     struct lease_node *n;
     int count;
 
     DL_COUNT(s->leases, n, count);
     struct door_allow *allow = calloc((size_t)count + 1, sizeof *allow);
-    struct key_public *keys = calloc(keys_n + 1, sizeof *keys);
+    struct key_public *keys = keys_list(b, &key_list);
     struct id *consumed = calloc((size_t)count + 1, sizeof *consumed);
     if (allow && keys && consumed) {
         DL_FOREACH (s->leases, n) {
@@ -144,8 +167,6 @@ static void snapshot_send(struct broker *b, struct session *s)
                                                        .mc = n->l.max_connections,
                                                        .use = n->l.use};
         }
-        for (size_t i = 0; i < keys_n; i++)
-            keyset_get(b->keys, i, &keys[i]);
         broker_push(b, s,
                     &(struct door_msg){.t = DOOR_SNAPSHOT,
                                        .seq = s->seq,
@@ -154,7 +175,7 @@ static void snapshot_send(struct broker *b, struct session *s)
                                        .seal_s = b->limits->seal_after_seconds,
                                        .allow = {allow, allow_n},
                                        .consumed = {consumed, consumed_n},
-                                       .keys = {keys, keys_n}});
+                                       .keys = key_list});
     }
     free(allow);
     free(keys);

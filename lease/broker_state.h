@@ -117,6 +117,9 @@ void broker_push(struct broker *b, struct session *s, const struct door_msg *m);
 /* The same for an entry of the session's log, which is kept for doors that come back. */
 void broker_push_op(struct broker *b, struct session *s, const struct door_msg *op);
 
+/* The keys of now, as entry `seq` of the session's log. */
+void broker_push_keys(struct broker *b, struct session *s, int64_t seq);
+
 void broker_doors_tick(struct broker *b, int64_t now_us);
 
 /* Counting (broker_count.c): to be called behind each change of a lease, or of what its session's

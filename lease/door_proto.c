@@ -20,6 +20,7 @@ static const char *const use_names[] = {"multi", "once", NULL};
 /* A key on the wire: the field tables know no arrays of char. */
 struct wire_key {
     char *kid, *x, *y;
+    int64_t retired_at;
 };
 
 /* The message and, for the wire, its keys as strings. */
@@ -32,6 +33,7 @@ static const struct field key_fields[] = {
     FIELD_STR(struct wire_key, kid, .flags = FIELD_REQUIRED, .min = 1, .max = TOKEN_KID_TEXT - 1),
     FIELD_STR(struct wire_key, x, .flags = FIELD_REQUIRED, .min = 1, .max = TOKEN_KID_TEXT - 1),
     FIELD_STR(struct wire_key, y, .flags = FIELD_REQUIRED, .min = 1, .max = TOKEN_KID_TEXT - 1),
+    FIELD_INT(struct wire_key, retired_at),
     {0}};
 
 static const struct field conn_fields[] = {FIELD_ID(struct door_conn, jti, .flags = FIELD_REQUIRED),
@@ -186,7 +188,8 @@ void door_msg_encode(const struct door_msg *m, struct buf *out)
         return;
     }
     for (size_t i = 0; i < m->keys.n; i++)
-        keys[i] = (struct wire_key){.kid = from[i].kid, .x = from[i].x, .y = from[i].y};
+        keys[i] = (struct wire_key){
+            .kid = from[i].kid, .x = from[i].x, .y = from[i].y, .retired_at = from[i].retired_at};
     w.keys.n = m->keys.n;
     json_encode(fields, &w, out);
 }
@@ -206,6 +209,7 @@ static int keys_take(struct wire_msg *w, struct arena *arena, struct err *e)
         memcpy(to[i].kid, from[i].kid, strlen(from[i].kid) + 1);
         memcpy(to[i].x, from[i].x, strlen(from[i].x) + 1);
         memcpy(to[i].y, from[i].y, strlen(from[i].y) + 1);
+        to[i].retired_at = from[i].retired_at;
     }
     w->m.keys = (struct list){.items = to, .n = w->keys.n};
     return 0;

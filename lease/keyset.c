@@ -15,6 +15,7 @@
 
 struct entry {
     struct key_public pub;
+    bool private;
     struct p256_key *key;
 };
 
@@ -63,7 +64,7 @@ static int add_entry(struct keyset *ks, struct p256_key *key, const struct key_p
     if (i == ks->n)
         ks->n++;
     p256_key_free(ks->entries[i].key);
-    ks->entries[i] = (struct entry){.pub = *pub, .key = key};
+    ks->entries[i] = (struct entry){.pub = *pub, .private = signing, .key = key};
     if (signing)
         ks->signing = &ks->entries[i];
     return 0;
@@ -183,6 +184,7 @@ int keyset_add_signing_file(struct keyset *ks, const char *path, struct err *e)
         return err_set(e, ERR_INTERNAL,
                        "key file %s does not hold an unencrypted P-256 private key in PEM", path);
     }
+    pub.retired_at = 0;
     return add_entry(ks, key, &pub, true, e);
 }
 
@@ -212,7 +214,26 @@ int keyset_add_public(struct keyset *ks, const struct key_public *key, struct er
         p256_key_free(point);
         return err_set(e, ERR_INVALID_REQUEST, "the kid is not the thumbprint of the key");
     }
+    pub.retired_at = key->retired_at;
     return add_entry(ks, point, &pub, false, e);
+}
+
+int keyset_sign_with(struct keyset *ks, const char *kid, struct err *e)
+{
+    size_t i = find_index(ks, kid);
+
+    if (i == ks->n || !ks->entries[i].private)
+        return err_set(e, ERR_INTERNAL, "the private half of the signing key is not there");
+    ks->signing = &ks->entries[i];
+    return 0;
+}
+
+bool keyset_vouches(const struct keyset *ks, const char *kid, int64_t iat)
+{
+    size_t i = find_index(ks, kid);
+
+    return i < ks->n &&
+           (ks->entries[i].pub.retired_at == 0 || iat <= ks->entries[i].pub.retired_at);
 }
 
 size_t keyset_count(const struct keyset *ks)

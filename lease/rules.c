@@ -222,8 +222,9 @@ int lease_visible(struct store_tx *tx, const struct caller *caller, const struct
     return 0;
 }
 
-int lease_renew(struct store_tx *tx, const struct lease_policy *p, const struct caller *caller,
-                const struct id *lease_id, int64_t ttl_s, struct lease *ret, struct err *e)
+int lease_renew(struct store_tx *tx, const struct lease_policy *p, const char *kid,
+                const struct caller *caller, const struct id *lease_id, int64_t ttl_s,
+                struct lease *ret, struct err *e)
 {
     int64_t now_ms = store_now_ms(tx);
     struct lease l;
@@ -240,6 +241,7 @@ int lease_renew(struct store_tx *tx, const struct lease_policy *p, const struct 
     if (l.expires_at < now_ms + 1000)
         return err_set(e, ERR_LEASE_TERMINAL, "the lease has less than a second left");
     l.expires_at = min64(expiry_ms(p, now_ms, ttl_s), l.max_expires_at);
+    snprintf(l.renewed_kid, sizeof l.renewed_kid, "%s", kid);
     if (lease_log(tx, &l, "extend", &l.grant_seq, e) || store_lease_update(tx, &l, e) ||
         lease_audit(tx, caller, "lease.renew", &l.lease_id, "", e))
         return -1;

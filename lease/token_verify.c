@@ -55,6 +55,8 @@ enum token_verdict token_verify(const struct keyset *ks, const char *token, size
     if (!p256_verify(key, parts.signed_text, parts.signed_len, parts.sig))
         return TOKEN_BAD_SIGNATURE;
     v = token_read_claims(&parts, &claims);
+    if (v == TOKEN_OK && !keyset_vouches(ks, kid, claims.iat))
+        v = TOKEN_UNKNOWN_KEY;
     if (v == TOKEN_OK)
         v = hold_against(&claims, expect);
     if (v == TOKEN_OK || v == TOKEN_EXPIRED) {

@@ -7,7 +7,7 @@
     "lease_id, session_id, chat_id, user_id, api_key_id, scope, use_kind, max_connections, state," \
     " issued_at, expires_at, max_expires_at, revoked_at, revoked_reason, grant_seq, ep, kid, "     \
     "cnf_jkt,"                                                                                     \
-    " consumed_at"
+    " consumed_at, renewed_kid"
 
 #define SELECT_LEASE "SELECT " LEASE_COLUMNS " FROM leases "
 
@@ -32,6 +32,7 @@ static void bind_lease(struct stmt *st, const struct lease *l)
     bind_text(st, l->kid);
     bind_text(st, l->cnf_jkt);
     bind_int(st, l->consumed_at);
+    bind_text(st, l->renewed_kid);
 }
 
 static void read_lease(struct stmt *st, struct lease *l)
@@ -56,6 +57,7 @@ static void read_lease(struct stmt *st, struct lease *l)
     column_text(st, l->kid, sizeof(l->kid));
     column_text(st, l->cnf_jkt, sizeof(l->cnf_jkt));
     l->consumed_at = column_int(st);
+    column_text(st, l->renewed_kid, sizeof(l->renewed_kid));
 }
 
 /* The first row of a statement whose ids are bound; ends it. */
@@ -83,7 +85,7 @@ static int insert_row(struct store_tx *tx, const struct lease *l, struct err *e)
     struct stmt st;
     if (stmt_open(&st, tx->conn, "lease",
                   "INSERT INTO leases (" LEASE_COLUMNS ")"
-                  " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                  " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                   e) != 0) {
         return -1;
     }
@@ -130,8 +132,8 @@ static int update_row(struct store_tx *tx, const struct lease *l, struct err *e)
     struct stmt st;
     if (stmt_open(&st, tx->conn, "lease",
                   "UPDATE leases SET (scope, max_connections, state, expires_at, revoked_at,"
-                  " revoked_reason, grant_seq, ep, kid, consumed_at) ="
-                  " (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+                  " revoked_reason, grant_seq, ep, kid, consumed_at,"
+                  " renewed_kid) = (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
                   " WHERE lease_id = ?",
                   e) != 0) {
         return -1;
@@ -146,6 +148,7 @@ static int update_row(struct store_tx *tx, const struct lease *l, struct err *e)
     bind_int(&st, l->ep);
     bind_text(&st, l->kid);
     bind_int(&st, l->consumed_at);
+    bind_text(&st, l->renewed_kid);
     bind_id(&st, &l->lease_id);
     return stmt_run_one(&st, ERR_NOT_FOUND, e);
 }
@@ -318,7 +321,7 @@ static const char *match_sql(const struct store_match *m)
     case MATCH_API_KEY:
         return MATCH_LEASES("api_key_id = ?");
     case MATCH_KID:
-        return MATCH_LEASES("kid = ?");
+        return MATCH_LEASES("(kid = ? OR renewed_kid = ?)");
     case MATCH_ALL:
         break;
     }
@@ -328,6 +331,7 @@ static const char *match_sql(const struct store_match *m)
 static void match_bind(struct stmt *st, const struct store_match *m)
 {
     if (m->by == MATCH_KID) {
+        bind_text(st, m->kid);
         bind_text(st, m->kid);
     } else if (m->by != MATCH_ALL) {
         bind_id(st, &m->id);

@@ -162,6 +162,20 @@ static const char leases_once_and_bound[] =
     "ALTER TABLE leases ADD COLUMN cnf_jkt TEXT NOT NULL DEFAULT '';"
     "ALTER TABLE leases ADD COLUMN consumed_at BIGINT NOT NULL DEFAULT 0;";
 
+static const char signing_keys[] =
+    "CREATE TABLE signing_keys ("
+    " kid TEXT PRIMARY KEY,"
+    " x TEXT NOT NULL,"
+    " y TEXT NOT NULL,"
+    " file TEXT NOT NULL,"
+    " state TEXT NOT NULL CHECK (state IN ('next', 'signing', 'retired', 'gone', 'killed')),"
+    " created_at BIGINT NOT NULL,"
+    " signing_at BIGINT NOT NULL,"
+    " retired_at BIGINT NOT NULL,"
+    " ended_at BIGINT NOT NULL);"
+    "CREATE UNIQUE INDEX signing_keys_signing ON signing_keys (state) WHERE state = 'signing';"
+    "ALTER TABLE leases ADD COLUMN renewed_kid TEXT NOT NULL DEFAULT '';";
+
 const struct migration migrations[] = {
     {1, "people_and_chats", people_and_chats},
     {2, "sandboxes_and_leases", sandboxes_and_leases},
@@ -169,5 +183,6 @@ const struct migration migrations[] = {
     {4, "lists_and_idempotency", lists_and_idempotency},
     {5, "door_certificates", door_certificates},
     {6, "leases_once_and_bound", leases_once_and_bound},
+    {7, "signing_keys", signing_keys},
     {0},
 };

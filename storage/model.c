@@ -39,3 +39,5 @@ bool caller_may_see(const struct caller *c, const struct id *user_id)
     }
     return false;
 }
+const char *const signing_key_state_names[] = {"next", "signing", "retired",
+                                               "gone", "killed",  NULL};

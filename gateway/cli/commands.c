@@ -271,6 +271,17 @@ static const struct opt_spec key_update_opts[] = {
 
 static const struct opt_spec key_revoke_opts[] = {OPERAND("ID", "the key's id"), {0}};
 
+static const struct opt_spec key_rotate_opts[] = {{0}};
+
+static const struct opt_spec key_kill_opts[] = {
+    {.name = "KID",
+     .kind = OPT_TEXT,
+     .flags = OPT_OPERAND | OPT_REQUIRED,
+     .member = "{}",
+     .help = "the signing key's id"},
+    {0},
+};
+
 static const struct opt_spec connect_opts[] = {
     CHAT_OPERAND,
     PROFILE,
@@ -480,6 +491,22 @@ const struct command commands[] = {
      .opts = key_revoke_opts,
      .method = "DELETE",
      .path = "/api-keys/{}",
+     .timeout_ms = QUICK,
+     .run = rest_run},
+    {.name = "key rotate",
+     .summary = "Sign leases with the next key from now on.",
+     .opts = key_rotate_opts,
+     .method = "POST",
+     .path = "/keys/rotate",
+     .view = &view_signing_keys,
+     .timeout_ms = QUICK,
+     .run = rest_run},
+    {.name = "key kill",
+     .summary = "End a signing key everywhere, and the leases that it signed.",
+     .opts = key_kill_opts,
+     .method = "POST",
+     .path = "/keys/{}/kill",
+     .view = &view_killed_key,
      .timeout_ms = QUICK,
      .run = rest_run},
     {.name = "connect",

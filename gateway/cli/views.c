@@ -218,6 +218,39 @@ const struct view view_revocation = {.fields = revocation_fields,
                                      .size = sizeof(struct revocation_view),
                                      .outcome = revocation_outcome};
 
+struct signing_key_view {
+    char *kid, *state, *created_at, *signing_at, *retired_at;
+};
+
+struct signing_keys_view {
+    int64_t revoked;
+    struct list keys; /* struct signing_key_view */
+};
+
+static const struct field signing_key_fields[] = {
+    FIELD_STR(struct signing_key_view, kid),        FIELD_STR(struct signing_key_view, state),
+    FIELD_STR(struct signing_key_view, created_at), FIELD_STR(struct signing_key_view, signing_at),
+    FIELD_STR(struct signing_key_view, retired_at), {0},
+};
+
+static const struct field signing_keys_fields[] = {
+    FIELD_OBJLIST(struct signing_keys_view, keys, signing_key_fields, struct signing_key_view,
+                  .max = ITEMS_MAX),
+    {0},
+};
+
+static const struct field killed_key_fields[] = {
+    FIELD_INT(struct signing_keys_view, revoked),
+    FIELD_OBJLIST(struct signing_keys_view, keys, signing_key_fields, struct signing_key_view,
+                  .max = ITEMS_MAX),
+    {0},
+};
+
+const struct view view_signing_keys = {.fields = signing_keys_fields,
+                                       .size = sizeof(struct signing_keys_view)};
+const struct view view_killed_key = {.fields = killed_key_fields,
+                                     .size = sizeof(struct signing_keys_view)};
+
 struct api_key_view {
     char *key_id, *name, *role;
     struct list allowed_users; /* char * */

@@ -55,5 +55,7 @@ extern const struct view view_revocation;
 extern const struct view view_created_key;
 extern const struct view view_api_key;
 extern const struct view view_api_keys;
+extern const struct view view_signing_keys;
+extern const struct view view_killed_key;
 
 #endif

@@ -77,6 +77,9 @@ void broker_free(struct broker *b);
 int broker_load_session(struct broker *b, const struct sandbox *s, struct err *e) MUST_CHECK;
 int broker_load_lease(struct broker *b, const struct lease *l, struct err *e) MUST_CHECK;
 
+/* The keys of now, which must outlive their use here; doors get them with CHANGE_KEYS. */
+void broker_set_keys(struct broker *b, const struct keyset *keys);
+
 /* Committed changes, in commit order. `committed_us`: boot clock right after the commit. */
 void broker_apply(struct broker *b, const struct change *changes, size_t n, int64_t committed_us);
 

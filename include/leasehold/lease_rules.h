@@ -51,9 +51,9 @@ int lease_issue(struct store_tx *tx, const struct lease_policy *p, const char *k
 
 /* exp' = min(now + ttl, mex). ERR_NOT_FOUND (also: not visible), ERR_LEASE_TERMINAL (ended, or less
  * than a second left). */
-int lease_renew(struct store_tx *tx, const struct lease_policy *p, const struct caller *caller,
-                const struct id *lease_id, int64_t ttl_s, struct lease *ret,
-                struct err *e) MUST_CHECK;
+int lease_renew(struct store_tx *tx, const struct lease_policy *p, const char *kid,
+                const struct caller *caller, const struct id *lease_id, int64_t ttl_s,
+                struct lease *ret, struct err *e) MUST_CHECK;
 
 /* The lease if the caller may see it, else ERR_NOT_FOUND. Reads only. */
 int lease_visible(struct store_tx *tx, const struct caller *caller, const struct id *lease_id,

@@ -112,10 +112,29 @@ struct lease {
     char revoked_reason[REASON_MAX];
     int64_t grant_seq; /* rq of its token */
     int64_t ep;
-    char kid[TOKEN_KID_TEXT];
-    char cnf_jkt[TOKEN_KID_TEXT]; /* thumbprint of its holder's key; "": a bearer's */
-    int64_t consumed_at;          /* of USE_ONCE: when it let in, 0: it has not */
-    int64_t connections;          /* live ones; filled by the broker */
+    char kid[TOKEN_KID_TEXT];         /* of the key that signed its first token … */
+    char renewed_kid[TOKEN_KID_TEXT]; /* … and its newest; "": never renewed */
+    char cnf_jkt[TOKEN_KID_TEXT];     /* thumbprint of its holder's key; "": a bearer's */
+    int64_t consumed_at;              /* of USE_ONCE: when it let in, 0: it has not */
+    int64_t connections;              /* live ones; filled by the broker */
+};
+
+/* A key that signs leases. Its private half is in a file, never in the store. */
+enum signing_key_state {
+    SIGNING_KEY_NEXT,    /* published, does not sign yet */
+    SIGNING_KEY_SIGNING, /* exactly one */
+    SIGNING_KEY_RETIRED, /* verifies what it has signed, until all of that has run out */
+    SIGNING_KEY_GONE,
+    SIGNING_KEY_KILLED,
+};
+extern const char *const signing_key_state_names[];
+
+struct signing_key {
+    char kid[TOKEN_KID_TEXT], x[TOKEN_KID_TEXT], y[TOKEN_KID_TEXT];
+    char file[64]; /* in the folder of keys */
+    enum signing_key_state state;
+    int64_t created_at, signing_at, retired_at;
+    int64_t ended_at; /* gone or killed */
 };
 
 /* One entry of the audit trail. Strings borrowed for the call. */

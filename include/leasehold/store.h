@@ -33,6 +33,7 @@ enum change_kind {
     CHANGE_REVOKE,           /* lease, seq, code, at_us */
     CHANGE_REVOKE_ALL,       /* sandbox.session_id, seq, code, at_us */
     CHANGE_LEASE_CLOSED,     /* lease */
+    CHANGE_KEYS,             /* sandbox.session_id, seq: its door gets the keys of now; or none */
     CHANGE_API_KEY,          /* key_id: added, changed or revoked; reload it */
 };
 
@@ -177,10 +178,22 @@ int store_lease_each_match(struct store_tx *tx, const struct store_match *m,
                            int (*each)(void *ctx, const struct lease *l, struct err *e), void *ctx,
                            struct err *e) MUST_CHECK;
 
-/* One entry of a session's log (docs/leases.md): op "grant" | "extend" | "revoke" | "revoke_all"; a
+/* One entry of a session's log (docs/leases.md): op "grant" | "extend" | "revoke" | "revoke_all" | "keys"; a
  * zero lease_id is none. */
 int store_log_append(struct store_tx *tx, const struct id *session_id, int64_t seq, const char *op,
                      const struct id *lease_id, int64_t expires_at, struct err *e) MUST_CHECK;
+
+/* --- signing keys --------------------------------------------------------------------------- */
+
+int store_signing_key_insert(struct store_tx *tx, const struct signing_key *k,
+                             struct err *e) MUST_CHECK;
+/* State and times. */
+int store_signing_key_update(struct store_tx *tx, const struct signing_key *k,
+                             struct err *e) MUST_CHECK;
+/* All that there ever were, oldest first; `each` must not use the store. */
+int store_signing_key_each(struct store_tx *tx,
+                           int (*each)(void *ctx, const struct signing_key *k, struct err *e),
+                           void *ctx, struct err *e) MUST_CHECK;
 
 /* --- keys, audit ---------------------------------------------------------------------------- */
 

@@ -79,6 +79,7 @@ struct keyset; /* public keys by kid, and perhaps one private key that signs */
 struct key_public {
     char kid[TOKEN_KID_TEXT];
     char x[TOKEN_KID_TEXT], y[TOKEN_KID_TEXT];
+    int64_t retired_at; /* seconds: tokens issued later are not its; 0: it is not retired */
 };
 
 struct keyset *keyset_new(void);
@@ -92,6 +93,12 @@ int keyset_add_signing_file(struct keyset *ks, const char *path, struct err *e) 
 
 /* Adds a public key; kid must be the thumbprint of (x, y), the point on the curve. */
 int keyset_add_public(struct keyset *ks, const struct key_public *key, struct err *e) MUST_CHECK;
+
+/* Makes a key whose private half was added the one that signs. */
+int keyset_sign_with(struct keyset *ks, const char *kid, struct err *e) MUST_CHECK;
+
+/* Is the key there, and was it not retired when a token of this `iat` was issued? */
+bool keyset_vouches(const struct keyset *ks, const char *kid, int64_t iat);
 
 size_t keyset_count(const struct keyset *ks);
 void keyset_get(const struct keyset *ks, size_t i, struct key_public *ret);

@@ -92,13 +92,14 @@ static void snapshot_survives_the_trip(void **state)
     struct door_allow allow[] = {{id_n(1), 1700000000, SCOPE_READ, 3, USE_ONCE},
                                  {id_n(2), 1700000001, SCOPE_READ | SCOPE_WRITE, 1, USE_MULTI}};
     struct key_public keys[2] = {{.kid = "kid-a", .x = "x-a", .y = "y-a"},
-                                 {.kid = "kid-b", .x = "x-b", .y = "y-b"}};
+                                 {.kid = "kid-b", .x = "x-b", .y = "y-b", .retired_at = 17}};
     struct door_msg m = {.t = DOOR_SNAPSHOT,
                          .seq = INT64_C(1) << 40,
                          .now = INT64_C(1700000000123),
                          .stale_s = 3,
                          .seal_s = 15,
                          .allow = {allow, 2},
+                         .consumed = {&allow[1].jti, 1},
                          .keys = {keys, 2}};
     const struct door_msg *got = trip(*state, &m);
     const struct door_allow *a = got->allow.items;
@@ -113,6 +114,10 @@ static void snapshot_survives_the_trip(void **state)
     assert_int_equal(a[1].scope, SCOPE_READ | SCOPE_WRITE);
     assert_int_equal(got->keys.n, 2);
     assert_string_equal(((struct key_public *)got->keys.items)[1].x, "x-b");
+    assert_int_equal(((struct key_public *)got->keys.items)[0].retired_at, 0);
+    assert_int_equal(((struct key_public *)got->keys.items)[1].retired_at, 17);
+    assert_int_equal(got->consumed.n, 1);
+    assert_true(id_equal(got->consumed.items, &allow[1].jti));
 }
 
 static void an_empty_snapshot_is_one(void **state)

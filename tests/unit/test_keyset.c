@@ -201,7 +201,10 @@ static void test_kid_is_the_rfc_7638_thumbprint(void **state)
     assert_string_equal(kid, rfc_key.kid);
     assert_int_equal(keyset_add_public(f->ks, &rfc_key, &f->e), 0);
     keyset_get(f->ks, 0, &got);
-    assert_memory_equal(&got, &rfc_key, sizeof got);
+    assert_string_equal(got.kid, rfc_key.kid);
+    assert_string_equal(got.x, rfc_key.x);
+    assert_string_equal(got.y, rfc_key.y);
+    assert_int_equal(got.retired_at, 0);
 }
 
 static void refuse_public(struct fixture *f, struct key_public key)
@@ -295,6 +298,29 @@ static void test_a_full_set_refuses_one_more_key(void **state)
     assert_int_equal(keyset_count(f->ks), 64);
 }
 
+static void test_a_retired_key_vouches_for_what_it_signed_until_then(void **state)
+{
+    struct fixture *f = *state;
+    struct key_public retired = rfc_key;
+
+    retired.retired_at = 1000;
+    assert_int_equal(keyset_add_public(f->ks, &retired, &f->e), 0);
+    assert_true(keyset_vouches(f->ks, rfc_key.kid, 999));
+    assert_true(keyset_vouches(f->ks, rfc_key.kid, 1000));
+    assert_false(keyset_vouches(f->ks, rfc_key.kid, 1001));
+    assert_false(keyset_vouches(f->ks, "another", 1));
+}
+
+static void test_one_of_the_private_keys_is_chosen_to_sign(void **state)
+{
+    struct fixture *f = *state;
+
+    assert_int_equal(keyset_add_public(f->ks, &rfc_key, &f->e), 0);
+    assert_int_equal(keyset_sign_with(f->ks, rfc_key.kid, &f->e), -1);
+    assert_int_equal(keyset_sign_with(f->ks, "another", &f->e), -1);
+    assert_null(keyset_signing_kid(f->ks));
+}
+
 static void test_jwks_is_the_text_of_rfc_7517(void **state)
 {
     struct fixture *f = *state;
@@ -336,6 +362,8 @@ int main(void)
         T(test_a_key_is_held_once_and_keeps_its_private_half),
         T(test_the_last_signing_file_signs),
         T(test_a_full_set_refuses_one_more_key),
+        T(test_a_retired_key_vouches_for_what_it_signed_until_then),
+        T(test_one_of_the_private_keys_is_chosen_to_sign),
         T(test_jwks_is_the_text_of_rfc_7517),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
