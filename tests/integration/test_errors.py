@@ -165,8 +165,8 @@ class Errors(unittest.TestCase):
             ({"scope": ["admin"]}, None),
             ({"scope": ["read", "read"]}, None),
             ({"scope": "read"}, "/scope"),
-            ({"use": "once"}, "/use"),
-            ({"cnf": {}}, "/cnf"),
+            ({"use": "twice"}, "/use"),
+            ({"cnf": {}}, "/cnf/jkt"),
         ):
             self.refused(422, "invalid_request", "POST", "/leases", {**session, **extra}, pointer)
             self.refused(
@@ -314,9 +314,12 @@ class Errors(unittest.TestCase):
         self.assertEqual(self.gateway.expect(200, "GET", "//healthz", key="")["status"], "ok")
         ready = self.gateway.expect(200, "GET", "//readyz", key="")
         self.assertTrue(all(c["ok"] for c in ready["checks"]))
-        [key] = self.gateway.expect(200, "GET", "//.well-known/jwks.json", key="")["keys"]
-        self.assertEqual((key["kty"], key["crv"], key["alg"], key["use"]), ("EC", "P-256", "ES256", "sig"))
-        self.assertNotIn("d", key)
+        keys = self.gateway.expect(200, "GET", "//.well-known/jwks.json", key="")["keys"]
+        self.assertEqual(len(keys), 2)  # the one that signs, and the next
+        for key in keys:
+            form = (key["kty"], key["crv"], key["alg"], key["use"])
+            self.assertEqual(form, ("EC", "P-256", "ES256", "sig"))
+            self.assertNotIn("d", key)
 
 
 class Killers(unittest.TestCase):

@@ -131,7 +131,8 @@ class Operations(Face):
         self.assertEqual(bot.ok("sandbox.open", chat)["sandbox"]["session_id"], early["session_id"])
         self.assertEqual(ok("sandbox.renew", {**session, "idle_ttl_s": 60})["status"], "running")
         self.assertEqual(len(ok("sandbox.list", chat)["items"]), 1)
-        bot.ok("lease.grant", session)
+        token = bot.ok("lease.grant", session)["token"]
+        self.assertTrue(ok("lease.introspect", {"token": token})["active"])
         self.assertEqual(len(ok("lease.list", session)["items"]), 1)
         bot.ok("sandbox.stop", session)
         self.assertIsNone(ok("chat.delete", chat))
@@ -139,6 +140,8 @@ class Operations(Face):
         self.assertEqual(ok("key.update", {**key, "name": "m"})["name"], "m")
         self.assertIn(key["key_id"], [k["key_id"] for k in ok("key.list", {"limit": 200})["items"]])
         self.assertIsNone(ok("key.revoke", key))
+        [signing] = [k for k in ok("key.rotate")["keys"] if k["state"] == "signing"]
+        self.assertEqual(ok("key.kill", {"kid": signing["kid"]})["revoked"], 0)
         document = self.gateway.expect(200, "GET", "//openapi.json")
         rows = [o for path in document["paths"].values() for o in path.values()]
         named = {row["x-leasehold-op"] for row in rows if "x-leasehold-op" in row}
