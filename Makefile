@@ -69,6 +69,13 @@ test-tsan:
 	scripts/npm.sh tests/tools/openapi build/openapi-lint
 	setarch -R $(run_tests) unit=build/tsan/bin integration=build/tsan/bin
 
+# Not part of `make test` for its time; `make soak` begins with it.
+.PHONY: test-valgrind
+test-valgrind:
+	scripts/deps.sh build test valgrind
+	$(call preset,debug)
+	$(run_tests) --timeout 900 memcheck=build/debug/bin
+
 .PHONY: fuzz
 fuzz:
 	scripts/deps.sh build test
@@ -118,9 +125,9 @@ $(benches): bench-%: build
 bench-%:
 	@echo "make $@: there is no benchmark \"$*\" (there is: $(benches:bench-%=%))" >&2; exit 1
 
-# Kill rounds under load. SEED= replays, ROUNDS= (100) says how many.
+# Memcheck, then kill rounds under load. SEED= replays, ROUNDS= (100) says how many.
 .PHONY: soak
-soak: build
+soak: test-valgrind build
 	scripts/deps.sh test
 	LEASEHOLD_BIN=$(CURDIR)/build/release/bin $(PYTHON) tests/tools/contain.py 7200 -- \
 		$(PYTHON) tests/soak/kill_rounds.py --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED))

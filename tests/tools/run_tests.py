@@ -7,6 +7,7 @@ A suite is KIND=BINDIR:
     contract=DIR     the same of tests/contract
     integration=DIR  tests/integration/test_*.py, with LEASEHOLD_BIN=DIR
     fuzz=DIR         DIR/fuzz_NAME over its corpus, once, of every tests/fuzz/fuzz_NAME.c
+    memcheck=DIR     the unit suite under valgrind, and tests/memcheck/test_*.py
     tools            tests/tools/test_*.py: the checkers' own tests
 
 Every file is a process of its own under contain.py, which ends it after the timeout with all that
@@ -25,6 +26,8 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+
+import memcheck
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TOOLS = os.path.join(ROOT, "tests", "tools")
@@ -95,6 +98,13 @@ def python_suite(kind, bindir):
         yield Job(job_name(kind, bindir, path), command, env)
 
 
+def memcheck_suite(kind, bindir):
+    for path in sources("unit/test_*.c"):
+        command = memcheck.command(os.path.join(bindir, stem(path)))
+        yield Job(job_name(kind, bindir, path), command, {"CMOCKA_MESSAGE_OUTPUT": "tap"})
+    yield from python_suite(kind, bindir)
+
+
 def fuzz_suite(kind, bindir):
     for path in sources("fuzz/fuzz_*.c"):
         corpus = os.path.join(ROOT, "tests", "fuzz", "corpus", stem(path).removeprefix("fuzz_"))
@@ -109,6 +119,7 @@ SUITES = {
     "unit": c_suite,
     "contract": c_suite,
     "integration": python_suite,
+    "memcheck": memcheck_suite,
     "tools": python_suite,
     "fuzz": fuzz_suite,
 }

@@ -235,7 +235,8 @@ static void start_and_kill_both(struct fixture *f, struct engine_handle *h, char
     f->profile.limits = (struct config_limits){.memory_bytes = 1 << 28, .pids = 64, .cpus = 1};
     start_ok(f, demo, h);
     noted_group(f, group);
-    /* In this order: after leasekeep the guard would be at work at once. */
+    /* In this order: after leasekeep the guard would be at work at once, and leasekeep after it. */
+    assert_int_equal(kill((pid_t)h->pid, SIGSTOP), 0);
     assert_int_equal(kill(guard_of(h), SIGKILL), 0);
     assert_int_equal(kill((pid_t)h->pid, SIGKILL), 0);
     wait_for_end(h);

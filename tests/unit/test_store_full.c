@@ -25,7 +25,7 @@ static int setup_disk(void **state, const char *mount_options)
     char dir[80];
     snprintf(dir, sizeof(dir), "%s/small", f->dir);
     if (mkdir(dir, 0700) != 0 || unshare(CLONE_NEWNS) != 0 ||
-        mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("none", "/", "none", MS_REC | MS_PRIVATE, NULL) != 0 ||
         mount("small", dir, "tmpfs", 0, mount_options) != 0) {
         f->options.path = NULL; /* not privileged */
         return 0;
