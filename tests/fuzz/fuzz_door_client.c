@@ -504,6 +504,7 @@ static void core_start(void)
     rig->core = door_core_new(&config, &io, rig->now_us);
     require(rig->core && door_core_hello(rig->core, rig->now_us, &hello, &e) == 0);
     free(hello.conns.items);
+    free(hello.consumed.items);
     keyset_get(keys, 0, &public);
     core_receive((struct door_msg){.t = DOOR_SNAPSHOT,
                                    .seq = APPLIED,
