@@ -123,6 +123,7 @@ const struct op ops_table[] = {
      .status = 200,
      IN(signing_key_in, signing_key_args),
      OUT(signing_kill_out, signing_keys_view),
+     .ends = true,
      .run = op_signing_kill,
      .doc = "Ends a signing key everywhere at once, and the leases whose tokens it signed."},
     {.name = "workspace.get",

@@ -294,7 +294,8 @@ static int load(struct store_tx *tx, void *arg, struct err *e)
 
 int signing_keys_load(struct signing_keys *sk, struct err *e)
 {
-    if (store_write(sk->s->store, load, sk, e))
+    /* A full disk is no reason not to start: what ends could not go on. */
+    if (store_write_end(sk->s->store, load, sk, e))
         return -1;
     signing_keys_committed(sk);
     return 0;
@@ -532,7 +533,8 @@ static void cleanup_run(struct job *job)
         (struct signing_keys *)((char *)job - offsetof(struct signing_keys, cleanup));
     struct err e;
 
-    if (store_write(sk->s->store, let_go, sk, &e) || store_read(sk->s->store, look_gone, sk, &e))
+    if (store_write_end(sk->s->store, let_go, sk, &e) ||
+        store_read(sk->s->store, look_gone, sk, &e))
         log_error(sk->s->log, "signing_keys_cleanup_failed", &e);
 }
 

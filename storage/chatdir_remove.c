@@ -246,6 +246,7 @@ int chatdir_each_quarantined(const char *quarantine,
                                          const struct id *chat_id, struct err *e),
                              void *ctx, struct err *e)
 {
+    (void)mkdir(quarantine, 0700); /* a full disk may have no room for it when it is needed */
     DIR *d = opendir(quarantine);
     struct dirent *entry;
     struct id user_id, chat_id;
