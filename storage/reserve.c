@@ -50,14 +50,12 @@ static bool db_has_room(const struct reserve *r)
     return r->db_end - r->db_used >= r->db_step / 2;
 }
 
-/* What we can still write: the blocks that ext4 keeps for root are ours only as root. */
+/* What anybody may still write. That root may write more on ext4 does not make the disk less full
+ * for the agents. */
 static int64_t disk_free(const struct reserve *r)
 {
     struct statvfs fs;
-    if (fstatvfs(r->db_fd, &fs) != 0) {
-        return 0;
-    }
-    return (int64_t)((geteuid() == 0 ? fs.f_bfree : fs.f_bavail) * fs.f_frsize);
+    return fstatvfs(r->db_fd, &fs) == 0 ? (int64_t)(fs.f_bavail * fs.f_frsize) : 0;
 }
 
 static int read_pragma(struct conn *c, const char *sql, int64_t *ret, struct err *e)
@@ -211,7 +209,7 @@ static int64_t log_step_of(const struct reserve *r)
     return share < LOG_STEP_MIN ? 0 : share < LOG_STEP_MAX ? share : LOG_STEP_MAX;
 }
 
-/* A piece of the end; all of it where that cannot be (ext4 punches nothing behind the end of a file).
+/* A piece of the end; all of it where that cannot be (ext4 punches nothing behind a file's end).
  * *ret_freed: whether there was any. */
 static int give_way(int fd, bool *ret_freed)
 {
@@ -242,7 +240,7 @@ bool reserve_give_way(const char *path)
     return rc == 0 && freed;
 }
 
-/* What an earlier run has held is there still. 0, or -1 with errno: the file system holds nothing. */
+/* What an earlier run has held is there still. 0, or -1 with errno: the file system holds none. */
 static int take_over(struct reserve *r)
 {
     struct stat st;

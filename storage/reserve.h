@@ -6,7 +6,7 @@
  *
  * What holds them, by SQLite 3.40.1 (Debian 12) on ext4, XFS and tmpfs; a copy-on-write file system
  * may need new blocks all the same:
- *  - The log is written over from its start after a checkpoint and never cut while the store is open
+ *  - The log is written over from its start after a checkpoint and not cut while the store is open
  *    (SQLITE_CHECKPOINT_RESTART, SQLITE_FCNTL_PERSIST_WAL, no journal_size_limit), so blocks behind
  *    its end (FALLOC_FL_KEEP_SIZE) stay. The VFS opens a log with UNIXFILE_NOLOCK: it carries no
  *    POSIX locks, so another descriptor of it may come and go.
@@ -48,9 +48,9 @@ struct reserve_options {
 /* Before any connection. The owner then sets db_fd, the descriptor of the database. */
 void reserve_init(struct reserve *r);
 
-/* Before any connection, when there was no room to open one: SQLite makes the index of the log anew,
- * and an agent that goes on writing takes what the old one had. Frees some of the blocks behind the
- * log; what ends goes on with the others, and with those that are in it. False: there are none. */
+/* Before any connection, when there was no room to open one: SQLite makes the index of the log
+ * anew, and an agent that goes on writing takes what the old one had. Frees some of the blocks behind
+ * the log; what ends goes on with the others, and with those in it. False: there are none. */
 bool reserve_give_way(const char *path);
 
 /* On the writing connection, when the schema stands. A disk that cannot hold a reserve is told to

@@ -1,4 +1,4 @@
-"""An agent that fills the disk of the store is ended all the same: what ends has room of its own."""
+"""An agent that fills the disk is ended all the same: what ends has room of its own."""
 
 import os
 import shutil
@@ -38,7 +38,11 @@ CONFIG = {
     "lease": {"per_session": 400, "per_user": 400},
     "metrics": {"enabled": True},
     "profiles": [
-        {"name": "default", "command": ["/usr/bin/python3", "-u", "-c", AGENT], "transport": "stdio"}
+        {
+            "name": "default",
+            "command": ["/usr/bin/python3", "-u", "-c", AGENT],
+            "transport": "stdio",
+        }
     ],
 }
 
@@ -59,7 +63,8 @@ class Case(unittest.TestCase):
         made = self.data + ".made"
         shutil.copytree(self.data, made, symlinks=True)
         subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={self.size},mode=0700", "full-disk", self.data], check=True
+            ["mount", "-t", "tmpfs", "-o", f"size={self.size},mode=0700", "full-disk", self.data],
+            check=True,
         )
         self.addCleanup(self.unmount)
         subprocess.run(["cp", "-a", "--sparse=always", made + "/.", self.data], check=True)
