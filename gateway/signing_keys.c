@@ -462,9 +462,10 @@ static int kill_begin(struct store_tx *tx, void *arg, struct err *e)
     int rc;
 
     k->c->tx = tx;
-    rc = bulk_collect(k->bulk, &match, e) || kill_rows(tx, k, &r, e) ||
-                 bulk_write(k->bulk, e) || prepare(k->sk, &r, e) ? -1
-                                                                                               : 0;
+    rc = bulk_collect(k->bulk, &match, e) || kill_rows(tx, k, &r, e) || bulk_write(k->bulk, e) ||
+                 prepare(k->sk, &r, e)
+             ? -1
+             : 0;
     k->c->tx = NULL;
     free(r.keys);
     return rc;
