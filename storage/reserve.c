@@ -93,7 +93,7 @@ static int hold_index(struct reserve *r, int64_t log_end)
             return -1;
         }
     }
-    return 0;
+    return hold(r->index_fd, 0, (last + 1) * INDEX_BYTES);
 }
 
 static int hold_log(struct reserve *r)
@@ -185,18 +185,18 @@ bool reserve_is_short(const struct reserve *r)
 
 void reserve_init(struct reserve *r)
 {
-    *r = (struct reserve){.db_fd = -1, .log_fd = -1};
+    *r = (struct reserve){.db_fd = -1, .log_fd = -1, .index_fd = -1};
 }
 
-static int open_log(struct reserve *r, const char *path)
+static int open_beside(const char *db_path, const char *suffix, int *ret)
 {
-    char log_path[PATH_MAX];
-    if ((size_t)snprintf(log_path, sizeof(log_path), "%s-wal", path) >= sizeof(log_path)) {
+    char path[PATH_MAX];
+    if ((size_t)snprintf(path, sizeof(path), "%s%s", db_path, suffix) >= sizeof(path)) {
         errno = ENAMETOOLONG;
         return -1;
     }
-    r->log_fd = open(log_path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-    return r->log_fd >= 0 ? 0 : -1;
+    *ret = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    return *ret >= 0 ? 0 : -1;
 }
 
 static int64_t log_step_of(const struct reserve *r)
@@ -231,12 +231,13 @@ static int give_way(int fd, bool *ret_freed)
 
 bool reserve_give_way(const char *path)
 {
-    struct reserve r = {.log_fd = -1};
     bool freed = false;
-    int rc = open_log(&r, path) == 0 ? give_way(r.log_fd, &freed) : -1;
-    if (r.log_fd >= 0) {
-        close(r.log_fd);
+    int fd;
+    if (open_beside(path, "-wal", &fd) != 0) {
+        return false;
     }
+    int rc = give_way(fd, &freed);
+    close(fd);
     return rc == 0 && freed;
 }
 
@@ -244,6 +245,12 @@ bool reserve_give_way(const char *path)
 static int take_over(struct reserve *r)
 {
     struct stat st;
+    bool freed = true;
+    while (hold_index(r, 0) != 0 && errno == ENOSPC && freed) {
+        if (give_way(r->log_fd, &freed) != 0) {
+            return -1;
+        }
+    }
     if (fstat(r->log_fd, &st) != 0) {
         return -1;
     }
@@ -273,7 +280,8 @@ static int begin(struct reserve *r, const struct reserve_options *o)
         errno = EIO;
         return -1;
     }
-    if (open_log(r, o->path) != 0 || take_over(r) != 0) {
+    if (open_beside(o->path, "-wal", &r->log_fd) != 0 ||
+        open_beside(o->path, "-shm", &r->index_fd) != 0 || take_over(r) != 0) {
         return -1;
     }
     sqlite3_file_control(r->conn->db, "main", SQLITE_FCNTL_PERSIST_WAL, &keep);
@@ -318,6 +326,7 @@ void reserve_close(struct reserve *r, bool log_is_done)
         log_event(r->log, LOG_WARNING, "store_log_unmarked", LF_INT("errno", errno));
     }
     close_fd(&r->log_fd);
+    close_fd(&r->index_fd);
     close_fd(&r->db_fd);
     r->log_step = 0;
 }

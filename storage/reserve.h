@@ -13,7 +13,9 @@
  *  - The database is cut by every checkpoint that is complete, to the next multiple of
  *    SQLITE_FCNTL_CHUNK_SIZE: that is set to the size the file shall have. Its descriptor is opened
  *    before the first connection and closed behind the last, as a close drops SQLite's locks.
- *  - The index of the log (-shm) is made longer by its own VFS, in advance.
+ *  - The index of the log (-shm) is made longer by its own VFS, in advance. That allocates one block
+ *    a page; a hole in a smaller-blocked file would be a SIGBUS on a full disk, so the others are
+ *    held as well. Its descriptor, too, is closed behind the last connection: it carries locks.
  *
  * Of the writer thread while it runs.
  */
@@ -30,8 +32,8 @@ struct reserve {
     struct conn *conn;
     struct checkpoint *checkpoint;
     struct log *log;
-    struct metric *bytes; /* gauge: of what is held */
-    int db_fd, log_fd;    /* -1: none */
+    struct metric *bytes;        /* gauge: of what is held */
+    int db_fd, log_fd, index_fd; /* -1: none */
     int64_t page_bytes;
     int64_t log_step, db_step; /* to hold; 0: there is no reserve */
     int64_t log_end, db_end;   /* so far reach the blocks */
