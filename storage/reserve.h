@@ -13,8 +13,8 @@
  *  - The database is cut by every checkpoint that is complete, to the next multiple of
  *    SQLITE_FCNTL_CHUNK_SIZE: that is set to the size the file shall have. Its descriptor is opened
  *    before the first connection and closed behind the last, as a close drops SQLite's locks.
- *  - The index of the log (-shm) is made longer by its own VFS, in advance. That allocates one block
- *    a page; a hole in a smaller-blocked file would be a SIGBUS on a full disk, so the others are
+ *  - The index of the log (-shm) is made longer by its own VFS, in advance. That allocates one
+ *    block a page; where a block is less, a hole would be a SIGBUS on a full disk, so the others are
  *    held as well. Its descriptor, too, is closed behind the last connection: it carries locks.
  *
  * Of the writer thread while it runs.
@@ -51,8 +51,8 @@ struct reserve_options {
 void reserve_init(struct reserve *r);
 
 /* Before any connection, when there was no room to open one: SQLite makes the index of the log
- * anew, and an agent that goes on writing takes what the old one had. Frees some of the blocks behind
- * the log; what ends goes on with the others, and with those in it. False: there are none. */
+ * anew, and an agent that goes on writing takes what the old one had. Frees some of the blocks
+ * behind the log; what ends goes on with the others, and those in it. False: there are none. */
 bool reserve_give_way(const char *path);
 
 /* On the writing connection, when the schema stands. A disk that cannot hold a reserve is told to
