@@ -14,8 +14,8 @@
  *    SQLITE_FCNTL_CHUNK_SIZE: that is set to the size the file shall have. Its descriptor is opened
  *    before the first connection and closed behind the last, as a close drops SQLite's locks.
  *  - The index of the log (-shm) is made longer by its own VFS, in advance. That allocates one
- *    block a page; where a block is less, a hole would be a SIGBUS on a full disk, so the others are
- *    held as well. Its descriptor, too, is closed behind the last connection: it carries locks.
+ *    block a page; where a block is less, a hole would be a SIGBUS on a full disk, so the others
+ *    are held as well. Its descriptor, too, is closed behind the last connection: it carries locks.
  *
  * Of the writer thread while it runs.
  */
