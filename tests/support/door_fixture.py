@@ -335,9 +335,10 @@ class Door:
         listen_fd = fcntl.fcntl(self.listener.fileno(), fcntl.F_DUPFD, 50)
         command = 'ulimit -n %d; exec "$0" 3<&%d 4<&%d %d<&- %d<&-' % (
             descriptors, spec_fd, listen_fd, spec_fd, listen_fd)
+        sanitizers = {k: v for k, v in os.environ.items() if k.endswith("SAN_OPTIONS")}
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(["/bin/bash", "-c", command, program("leasedoor")],
-                                            cwd=self.directory, env={}, stdin=subprocess.DEVNULL,
+                                            cwd=self.directory, env=sanitizers, stdin=subprocess.DEVNULL,
                                             stdout=subprocess.DEVNULL, stderr=log,
                                             pass_fds=(spec_fd, listen_fd), start_new_session=True)
         for fd in (read, spec_fd, listen_fd):
