@@ -65,7 +65,7 @@ clean_up() {
     trap - EXIT INT TERM
     if [ -n "$gateway" ] && kill -0 "$gateway" 2>/dev/null; then
         admin sandbox ls --status running 2>/dev/null | jq -r '.items[].session_id' |
-            while read -r id; do admin sandbox stop "$id" >/dev/null 2>&1 || true; done
+            while read -r id; do admin sandbox stop "$id" >/dev/null 2>&1 || true; done || true
         kill "$gateway" 2>/dev/null || true
         wait "$gateway" 2>/dev/null || true
     fi
