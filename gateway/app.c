@@ -300,6 +300,7 @@ static int store_make(struct app *a, struct err *e)
                               .log = a->s.log,
                               .inbox = server_inbox(a->s.server),
                               .readers = READ_THREADS + FILE_THREADS + 4,
+                              .quota_bytes = a->cfg.storage.quota_bytes,
                               .changed = changes_post,
                               .changed_ctx = &a->s,
                               .queue_max = queue_max("LEASEHOLD_TEST_WRITES_MAX", 0)};

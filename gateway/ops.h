@@ -120,7 +120,6 @@ struct workspace_args {
 struct workspace_view {
     struct id workspace_id, user_id;
     int64_t created_at, used_bytes, quota_bytes, chats;
-    bool used_partial;
     bool over_quota;
 };
 extern const struct field workspace_in[], workspace_fields[];

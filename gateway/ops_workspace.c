@@ -1,6 +1,6 @@
 /* Workspaces: what a user's chats hold and may hold. */
-#include "leasehold/chatdir.h"
 #include "ops.h"
+#include "usage.h"
 
 const struct field workspace_in[] = {
     FIELD_ID(struct workspace_args, user_id, .flags = FIELD_REQUIRED | FIELD_PATH,
@@ -13,8 +13,6 @@ const struct field workspace_fields[] = {
     FIELD_ID(struct workspace_view, user_id, .doc = "whose it is"),
     FIELD_TIME(struct workspace_view, created_at, .doc = "when it was made"),
     FIELD_INT(struct workspace_view, used_bytes, .doc = "of files and histories, each file once"),
-    FIELD_BOOL(struct workspace_view, used_partial,
-               .doc = "more files than are counted: used_bytes is at least that"),
     FIELD_INT(struct workspace_view, quota_bytes, .doc = "how much it may hold"),
     FIELD_BOOL(struct workspace_view, over_quota, .doc = "whether it holds more"),
     FIELD_INT(struct workspace_view, chats, .doc = "how many"),
@@ -39,23 +37,20 @@ static int look_row(struct store_tx *tx, void *arg, struct err *e)
 
 int op_workspace_get(struct call *c, struct err *e)
 {
-    const struct config *cfg = c->s->cfg;
     struct workspace_view *v = c->result;
     struct look l = {.args = c->args};
-    struct chatdir_usage used;
+    struct store_usage used;
 
     if (!caller_may_see(&c->caller, &l.args->user_id))
         return err_set(e, ERR_WORKSPACE_NOT_FOUND, "no such workspace");
-    if (store_read(c->s->store, look_row, &l, e) ||
-        chatdir_usage(cfg->sandbox.chats_root, &l.args->user_id, &used, e))
+    if (store_read(c->s->store, look_row, &l, e) || usage_scan(c->s, &l.args->user_id, &used, e))
         return -1;
     v->workspace_id = l.workspace.workspace_id;
     v->user_id = l.workspace.user_id;
     v->created_at = l.workspace.created_at;
-    v->used_bytes = used.bytes;
-    v->used_partial = used.partial;
-    v->quota_bytes = cfg->storage.quota_bytes;
-    v->over_quota = v->used_bytes > v->quota_bytes;
+    v->used_bytes = used.used_bytes;
+    v->quota_bytes = used.quota_bytes;
+    v->over_quota = used.over_quota;
     v->chats = l.chats;
     return 0;
 }

@@ -176,6 +176,9 @@ static const char signing_keys[] =
     "CREATE UNIQUE INDEX signing_keys_signing ON signing_keys (state) WHERE state = 'signing';"
     "ALTER TABLE leases ADD COLUMN renewed_kid TEXT NOT NULL DEFAULT '';";
 
+static const char workspace_usage[] =
+    "ALTER TABLE workspaces ADD COLUMN used_bytes BIGINT NOT NULL DEFAULT 0;";
+
 const struct migration migrations[] = {
     {1, "people_and_chats", people_and_chats},
     {2, "sandboxes_and_leases", sandboxes_and_leases},
@@ -184,5 +187,6 @@ const struct migration migrations[] = {
     {5, "door_certificates", door_certificates},
     {6, "leases_once_and_bound", leases_once_and_bound},
     {7, "signing_keys", signing_keys},
+    {8, "workspace_usage", workspace_usage},
     {0},
 };

@@ -152,6 +152,7 @@ int store_open(const struct store_options *options, struct store **ret, struct e
     o.readers = o.readers != 0 ? o.readers : READERS_DEFAULT;
     o.queue_max = o.queue_max != 0 ? o.queue_max : QUEUE_MAX_DEFAULT;
     o.group_max = o.group_max != 0 ? o.group_max : GROUP_MAX_DEFAULT;
+    o.quota_bytes = o.quota_bytes != 0 ? o.quota_bytes : INT64_MAX;
     o.wait_ms = o.wait_ms != 0 ? o.wait_ms : WAIT_MS_DEFAULT;
 
     struct store *s = calloc(1, sizeof(*s));
@@ -159,6 +160,8 @@ int store_open(const struct store_options *options, struct store **ret, struct e
         return err_set(e, ERR_INTERNAL, "no memory for the store");
     }
     s->lock.fd = -1;
+    usage_gate_init(&s->usage, o.quota_bytes);
+    s->writer.usage = &s->usage;
     reserve_init(&s->writer.reserve);
     /* What a savepoint can undo stays in memory: a file for it could find the disk full. Refused,
      * and not needed, once SQLite is in use. */
@@ -167,6 +170,7 @@ int store_open(const struct store_options *options, struct store **ret, struct e
         writer_start(&s->writer, e) != 0) {
         shut(s);
         lockfile_drop(&s->lock);
+        usage_gate_done(&s->usage);
         free(s);
         return -1;
     }
@@ -186,6 +190,7 @@ void store_close(struct store *s)
         log_error(log, "store_close_unmarked", &e);
     }
     lockfile_drop(&s->lock);
+    usage_gate_done(&s->usage);
     free(s);
 }
 
@@ -197,7 +202,8 @@ int store_read(struct store *s, store_fn fn, void *arg, struct err *e)
     if (readers_take(&s->readers, &reader, e) != 0) {
         return -1;
     }
-    struct store_tx tx = {.conn = &reader->conn, .now_ms = clock_wall_ms(&clock_system)};
+    struct store_tx tx = {
+        .conn = &reader->conn, .now_ms = clock_wall_ms(&clock_system), .usage = &s->usage};
     int rc = stmt_exec(&reader->conn, "BEGIN", e);
     if (rc == 0) {
         rc = fn(&tx, arg, e);

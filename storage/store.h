@@ -10,6 +10,7 @@ struct store {
     struct lockfile lock;
     struct writer writer;
     struct readers readers;
+    struct usage_gate usage;
 };
 
 #endif

@@ -6,6 +6,7 @@
 #include "conn.h"
 #include "lease_counts.h"
 #include "leasehold/store.h"
+#include "usage.h"
 
 /* The changes of one group commit, in order. */
 struct change_list {
@@ -16,6 +17,7 @@ struct change_list {
 struct store_tx {
     struct conn *conn;
     int64_t now_ms;
+    struct usage_gate *usage;
     /* NULL in a read */
     struct change_list *changes;
     struct audit_head *audit;

@@ -53,6 +53,7 @@ static int call_write(struct writer *w, struct store_job *j)
     struct store_tx tx = {
         .conn = &w->conn,
         .now_ms = clock_wall_ms(&clock_system),
+        .usage = w->usage,
         .changes = &w->changes,
         .audit = &w->audit,
         .leases = &w->leases,

@@ -17,6 +17,7 @@
 
 struct writer {
     struct store_options options;
+    struct usage_gate *usage; /* of the store */
     pthread_t thread;
     bool started;
 

@@ -55,7 +55,7 @@ const struct view view_chat = {.fields = chat_fields, .size = sizeof(struct chat
 struct workspace_view {
     char *workspace_id, *user_id, *created_at;
     int64_t used_bytes, quota_bytes, chats;
-    bool used_partial, over_quota;
+    bool over_quota;
 };
 
 static const struct field workspace_fields[] = {
@@ -63,7 +63,6 @@ static const struct field workspace_fields[] = {
     FIELD_STR(struct workspace_view, user_id),
     FIELD_STR(struct workspace_view, created_at),
     FIELD_INT(struct workspace_view, used_bytes),
-    FIELD_BOOL(struct workspace_view, used_partial),
     FIELD_INT(struct workspace_view, quota_bytes),
     FIELD_BOOL(struct workspace_view, over_quota),
     FIELD_INT(struct workspace_view, chats),

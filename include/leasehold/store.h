@@ -67,6 +67,7 @@ struct store_options {
     size_t queue_max;    /* waiting writes before ERR_BUSY; 0: 10000 */
     size_t group_max;    /* writes in one commit; 0: 256 */
     long wait_ms;        /* of store_write before ERR_BUSY; 0: 30000 */
+    int64_t quota_bytes; /* of every workspace; 0: none */
     /* Called on the writer thread after a commit with its changes (borrowed), in order. */
     void (*changed)(void *ctx, const struct change *changes, size_t n);
     void *changed_ctx;
@@ -127,6 +128,38 @@ int store_chat_count(struct store_tx *tx, const struct id *user_id, int64_t *ret
                      struct err *e) MUST_CHECK;
 /* The chat with its sandboxes, their logs and leases; none of them may be active or open. */
 int store_chat_delete(struct store_tx *tx, const struct id *chat_id, struct err *e) MUST_CHECK;
+
+/* --- usage ----------------------------------------------------------------------------------
+ * What a user's workspace holds: files and histories, each inode once, and artifacts that are not
+ * deleted. The sum stands in the workspace's row. Who changes what is on the disk adds the change in
+ * the write that records it, and holds the user from before the change until behind the write:
+ *
+ *     store_usage_hold(s, &user_id);
+ *     rename(…);
+ *     store_write(s, row_and_usage_add, …);
+ *     store_usage_release(s, &user_id);
+ *
+ * so that no scan counts what is added as well. What agents write is seen by scans alone. */
+
+struct store_usage {
+    int64_t used_bytes, quota_bytes;
+    bool over_quota;
+};
+
+int store_usage_get(struct store_tx *tx, const struct id *user_id, struct store_usage *ret,
+                    struct err *e) MUST_CHECK;
+/* With `enforce` ERR_WORKSPACE_QUOTA_EXCEEDED where more than nothing is added and the sum would
+ * pass the quota: to the byte, as all writes come one after another. */
+int store_usage_add(struct store_tx *tx, const struct id *user_id, int64_t delta_bytes,
+                    bool enforce, struct err *e) MUST_CHECK;
+/* Any thread, never blocks for long. */
+void store_usage_hold(struct store *s, const struct id *user_id);
+void store_usage_release(struct store *s, const struct id *user_id);
+/* A scan of the disk: mark, walk, correct. Marking answers false, and correcting does nothing, when
+ * changes were under way meanwhile: then once more, a little later. */
+bool store_usage_mark(struct store *s, const struct id *user_id, uint64_t *ret);
+int store_usage_correct(struct store_tx *tx, const struct id *user_id, uint64_t mark,
+                        int64_t scanned_bytes, bool *ret_done, struct err *e) MUST_CHECK;
 
 /* --- sandboxes ------------------------------------------------------------------------------ */
 

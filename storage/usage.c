@@ -1,0 +1,111 @@
+/* What a workspace holds, as a sum in its row: kept by every write, corrected by scans. */
+#include "usage.h"
+
+#include "stmt.h"
+#include "store.h"
+
+void usage_gate_init(struct usage_gate *g, int64_t quota_bytes)
+{
+    *g = (struct usage_gate){.quota_bytes = quota_bytes};
+    pthread_mutex_init(&g->lock, NULL);
+}
+
+void usage_gate_done(struct usage_gate *g)
+{
+    pthread_mutex_destroy(&g->lock);
+}
+
+/* --- scans beside writes ---------------------------------------------------------------------- */
+
+/* The last byte of an id is random in every version of it. */
+static struct usage_slot *slot_of(struct usage_gate *g, const struct id *user_id)
+{
+    return &g->slots[user_id->b[sizeof(user_id->b) - 1] % USAGE_SLOTS];
+}
+
+void store_usage_hold(struct store *s, const struct id *user_id)
+{
+    pthread_mutex_lock(&s->usage.lock);
+    slot_of(&s->usage, user_id)->changes++;
+    slot_of(&s->usage, user_id)->held++;
+    pthread_mutex_unlock(&s->usage.lock);
+}
+
+void store_usage_release(struct store *s, const struct id *user_id)
+{
+    pthread_mutex_lock(&s->usage.lock);
+    slot_of(&s->usage, user_id)->held--;
+    pthread_mutex_unlock(&s->usage.lock);
+}
+
+bool store_usage_mark(struct store *s, const struct id *user_id, uint64_t *ret)
+{
+    pthread_mutex_lock(&s->usage.lock);
+    const struct usage_slot *slot = slot_of(&s->usage, user_id);
+    bool still = slot->held == 0;
+    *ret = slot->changes;
+    pthread_mutex_unlock(&s->usage.lock);
+    return still;
+}
+
+/* --- the sum ---------------------------------------------------------------------------------- */
+
+int store_usage_get(struct store_tx *tx, const struct id *user_id, struct store_usage *ret,
+                    struct err *e)
+{
+    struct stmt st;
+    struct store_usage u = {.quota_bytes = tx->usage->quota_bytes};
+    if (stmt_open(&st, tx->conn, "workspace", "SELECT used_bytes FROM workspaces WHERE user_id = ?",
+                  e) != 0) {
+        return -1;
+    }
+    bind_id(&st, user_id);
+    if (stmt_end_with_int(&st, ERR_WORKSPACE_NOT_FOUND, &u.used_bytes, e) != 0) {
+        return -1;
+    }
+    u.over_quota = u.used_bytes > u.quota_bytes;
+    *ret = u;
+    return 0;
+}
+
+static int put(struct store_tx *tx, const struct id *user_id, int64_t used, struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "workspace",
+                  "UPDATE workspaces SET used_bytes = ? WHERE user_id = ?", e) != 0) {
+        return -1;
+    }
+    bind_int(&st, used);
+    bind_id(&st, user_id);
+    return stmt_run_one(&st, ERR_WORKSPACE_NOT_FOUND, e);
+}
+
+int store_usage_add(struct store_tx *tx, const struct id *user_id, int64_t delta_bytes,
+                    bool enforce, struct err *e)
+{
+    struct store_usage u;
+    if (store_usage_get(tx, user_id, &u, e) != 0) {
+        return -1;
+    }
+    if (enforce && delta_bytes > 0 && delta_bytes > u.quota_bytes - u.used_bytes) {
+        return err_set(e, ERR_WORKSPACE_QUOTA_EXCEEDED, "%lld of %lld bytes are used",
+                       (long long)u.used_bytes, (long long)u.quota_bytes);
+    }
+    /* What an agent has made may be removed before a scan has seen it. */
+    int64_t used = delta_bytes < -u.used_bytes ? 0 : u.used_bytes + delta_bytes;
+    return delta_bytes != 0 ? put(tx, user_id, used, e) : 0;
+}
+
+int store_usage_correct(struct store_tx *tx, const struct id *user_id, uint64_t mark,
+                        int64_t scanned_bytes, bool *ret_done, struct err *e)
+{
+    pthread_mutex_lock(&tx->usage->lock);
+    const struct usage_slot *slot = slot_of(tx->usage, user_id);
+    bool still = slot->held == 0 && slot->changes == mark;
+    pthread_mutex_unlock(&tx->usage->lock);
+    if (still && put(tx, user_id, scanned_bytes, e) != 0) {
+        return -1;
+    }
+    *ret_done = still;
+    return 0;
+}
