@@ -59,14 +59,10 @@ struct workspace_view {
 };
 
 static const struct field workspace_fields[] = {
-    FIELD_STR(struct workspace_view, workspace_id),
-    FIELD_STR(struct workspace_view, user_id),
-    FIELD_STR(struct workspace_view, created_at),
-    FIELD_INT(struct workspace_view, used_bytes),
-    FIELD_INT(struct workspace_view, quota_bytes),
-    FIELD_BOOL(struct workspace_view, over_quota),
-    FIELD_INT(struct workspace_view, chats),
-    {0},
+    FIELD_STR(struct workspace_view, workspace_id), FIELD_STR(struct workspace_view, user_id),
+    FIELD_STR(struct workspace_view, created_at),   FIELD_INT(struct workspace_view, used_bytes),
+    FIELD_INT(struct workspace_view, quota_bytes),  FIELD_BOOL(struct workspace_view, over_quota),
+    FIELD_INT(struct workspace_view, chats),        {0},
 };
 const struct view view_workspace = {.fields = workspace_fields,
                                     .size = sizeof(struct workspace_view)};
