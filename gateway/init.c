@@ -20,10 +20,13 @@ static int join(const char *dir, const char *name, char *ret, size_t size, struc
     return 0;
 }
 
+/* One that is there keeps its mode. */
 static int make_dir(const char *path, mode_t mode, struct err *e)
 {
-    if (mkdir(path, mode) && errno != EEXIST)
-        return err_sys(e, ERR_INTERNAL, errno, "make %s", path);
+    if (mkdir(path, 0700))
+        return errno == EEXIST ? 0 : err_sys(e, ERR_INTERNAL, errno, "make %s", path);
+    if (mode != 0700 && chmod(path, mode)) /* mkdir's would be cut by the umask */
+        return err_sys(e, ERR_INTERNAL, errno, "open %s to agents", path);
     return 0;
 }
 
@@ -68,10 +71,10 @@ static int make_dirs(const char *dir, struct err *e)
         mode_t mode;
     } dirs[] = {
         {"keys", 0700},         {"certs", 0700},      {"data", 0700}, {"data/workspaces", 0700},
-        {"data/bundles", 0755}, {"data/tools", 0755}, {"run", 0711}};
+        {"data/bundles", 0755}, {"data/tools", 0755}, {"run", 0700}};
     char path[4096];
 
-    if (make_dir(dir, 0755, e))
+    if (make_dir(dir, 0700, e))
         return -1;
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++)
         if (join(dir, dirs[i].name, path, sizeof path, e) || make_dir(path, dirs[i].mode, e))

@@ -1,4 +1,5 @@
 /* Opening a chat's sandbox: reuse it, or take the old one away and start a new one. */
+#include <limits.h>
 #include <openssl/crypto.h>
 #include <openssl/rand.h>
 #include <openssl/sha.h>
@@ -8,6 +9,7 @@
 
 #include "leasehold/chatdir.h"
 #include "leasehold/door_proto.h"
+#include "leasehold/usertools.h"
 #include "meters.h"
 #include "sessions_state.h"
 #include "spools.h"
@@ -216,14 +218,23 @@ static int start_recorded(struct opening *op, struct sandbox_start *start, struc
     return rc;
 }
 
+static void tool_refused(void *ctx, const char *name, const char *why)
+{
+    struct opening *op = ctx;
+
+    log_event(op->s->log, LOG_WARNING, "user_tool_refused", LF_ID("user_id", &op->chat.user_id),
+              LF_STR("tool", name), LF_STR("reason", why));
+}
+
 static int start_and_record(struct opening *op, struct err *e)
 {
-    char files[4096], history[4096];
+    char files[PATH_MAX], history[PATH_MAX], tools[PATH_MAX];
     const struct config_sandbox *cfg = &op->s->cfg->sandbox;
     struct sandbox_start start = {.sandbox = &op->sandbox,
                                   .profile = op->profile,
                                   .files_path = files,
                                   .history_md_path = history,
+                                  .tools_path = tools,
                                   .secret = op->secret,
                                   .cert_pem = op->cert_pem.data,
                                   .key_pem = op->key_pem.data,
@@ -234,7 +245,9 @@ static int start_and_record(struct opening *op, struct err *e)
     if (chatdir_files_path(cfg->chats_root, &op->chat.user_id, &op->chat.chat_id, files,
                            sizeof files, e) ||
         chatdir_history_md_path(cfg->chats_root, &op->chat.user_id, &op->chat.chat_id, history,
-                                sizeof history, e))
+                                sizeof history, e) ||
+        usertools_prepare(cfg->chats_root, &op->chat.user_id,
+                          &(struct usertools_report){op, tool_refused}, tools, sizeof tools, e))
         return -1;
     if (start_recorded(op, &start, e))
         return -1;

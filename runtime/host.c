@@ -1,6 +1,10 @@
 /* Starting and stopping one sandbox on this machine. */
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "door_process.h"
@@ -107,12 +111,28 @@ static int64_t max_ms(const struct config_sandbox *cfg)
     return (cfg->max_ttl_seconds + 2 * cfg->cleanup_interval_seconds) * 1000;
 }
 
+/* A path of the configuration: the operator may have symlinks in it, what is mounted has none. */
+static int host_path(const char *key, const char *path, char ret[static PATH_MAX], struct err *e)
+{
+    struct stat st;
+
+    if (!realpath(path, ret) || stat(ret, &st) != 0)
+        return err_sys(e, ERR_SANDBOX_START_FAILED, errno, "sandbox.%s %s", key, path);
+    if (!S_ISDIR(st.st_mode))
+        return err_set(e, ERR_SANDBOX_START_FAILED, "sandbox.%s %s is no directory", key, path);
+    return 0;
+}
+
 static int step_engine(struct start *st, struct err *e)
 {
     const struct config_sandbox *cfg = &st->h->cfg->sandbox;
+    char dependencies[PATH_MAX], tools[PATH_MAX];
     struct engine_bind binds[] = {
         {st->in->files_path, cfg->chat_mount_path, true},
         {st->in->history_md_path, "/workspace/history.md", false},
+        {dependencies, cfg->dependencies_mount_path, false},
+        {tools, cfg->lambda_tools_mount_path, false},
+        {st->in->tools_path, cfg->user_tools_mount_path, false},
     };
     struct engine_spec spec = {
         .session_id = st->s.session_id,
@@ -131,7 +151,9 @@ static int step_engine(struct start *st, struct err *e)
         .timeout_ms = left_ms(st),
     };
 
-    if (st->h->engine->v->start(st->h->engine, &spec, &st->handle, e))
+    if (host_path("dependencies_host_path", cfg->dependencies_host_path, dependencies, e) ||
+        host_path("lambda_tools_host_path", cfg->lambda_tools_host_path, tools, e) ||
+        st->h->engine->v->start(st->h->engine, &spec, &st->handle, e))
         return -1;
     if (st->handle.container_id[0])
         return 0;

@@ -32,6 +32,7 @@ struct sandbox_start {
     const struct config_profile *profile;
     const char *files_path; /* of the chat, checked (chatdir.h) */
     const char *history_md_path;
+    const char *tools_path;         /* of the user, checked (usertools.h) */
     const char *secret;             /* of the control connection, DOOR_SECRET_TEXT */
     const char *cert_pem, *key_pem; /* of the door's TLS; NULL: plain */
     int spool_fd;                   /* of the history (spool.h), borrowed */

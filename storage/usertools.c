@@ -1,0 +1,189 @@
+#include "leasehold/usertools.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <link.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TOOLS_MODE  0711 /* to be entered, not listed */
+#define TOOL_MODE   0111
+#define TOOLS_MAX   1024
+#define HEADERS_MAX 128 /* of a program */
+
+/* --- what a file is ---------------------------------------------------------------------------- */
+
+#define ELF_CLASS (__ELF_NATIVE_CLASS == 64 ? ELFCLASS64 : ELFCLASS32)
+
+static bool head_is_native(const ElfW(Ehdr) * h)
+{
+    return memcmp(h->e_ident, ELFMAG, SELFMAG) == 0 && h->e_ident[EI_CLASS] == ELF_CLASS &&
+           (h->e_type == ET_EXEC || h->e_type == ET_DYN) && h->e_phentsize == sizeof(ElfW(Phdr));
+}
+
+/* NULL: a static program of this machine. A static-pie has a dynamic section, but no interpreter. */
+static const char *why_not_static(int fd)
+{
+    ElfW(Phdr) segment;
+    ElfW(Ehdr) head;
+
+    if (pread(fd, &head, sizeof head, 0) != (ssize_t)sizeof head || !head_is_native(&head))
+        return "not a native program (a script must be readable to run)";
+    if (head.e_phnum == 0 || head.e_phnum > HEADERS_MAX)
+        return "not a native program (no program headers)";
+    for (unsigned i = 0; i < head.e_phnum; i++) {
+        off_t at = (off_t)(head.e_phoff + i * sizeof segment);
+
+        if (pread(fd, &segment, sizeof segment, at) != (ssize_t)sizeof segment)
+            return "not a native program (cut off)";
+        if (segment.p_type == PT_INTERP)
+            return "dynamically linked (what it is told to load could read it): link it statically";
+    }
+    return NULL;
+}
+
+static const char *why_refused(int fd, const struct stat *st)
+{
+    if (!S_ISREG(st->st_mode))
+        return "not a regular file";
+    if (st->st_uid != geteuid())
+        return "not owned by the gateway's user";
+    if (st->st_nlink != 1)
+        return "has another name (hard link)";
+    return why_not_static(fd);
+}
+
+/* --- one tool ---------------------------------------------------------------------------------- */
+
+/* Symlinks and special files are of no use below a read-only bind; they are told, not touched. */
+static int prepare_one(int dir, const char *name, const struct usertools_report *report,
+                       struct err *e)
+{
+    struct stat st;
+    int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+
+    if (fd < 0 && errno != ELOOP && errno != ENXIO)
+        return err_sys(e, ERR_SANDBOX_START_FAILED, errno, "the user tool %.80s", name);
+    if (fd >= 0 && fstat(fd, &st) != 0) {
+        close(fd);
+        return err_sys(e, ERR_SANDBOX_START_FAILED, errno, "the user tool %.80s", name);
+    }
+    const char *why = fd < 0 ? "a symbolic link or a special file" : why_refused(fd, &st);
+    mode_t mode = why ? 0 : TOOL_MODE;
+    int rc = 0;
+
+    if (fd >= 0 && S_ISREG(st.st_mode) && (st.st_mode & 07777) != mode && fchmod(fd, mode) != 0)
+        rc = err_sys(e, ERR_SANDBOX_START_FAILED, errno, "the mode of the user tool %.80s", name);
+    if (fd >= 0)
+        close(fd);
+    if (!rc && why && report->refused)
+        report->refused(report->ctx, name, why);
+    return rc;
+}
+
+static int prepare_each(DIR *d, const struct usertools_report *report, struct err *e)
+{
+    struct dirent *entry;
+    int n = 0;
+
+    while ((entry = readdir(d))) {
+        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+            continue;
+        if (geteuid() != 0)
+            return err_set(e, ERR_SANDBOX_START_FAILED,
+                           "the user has tools, and agents run with the gateway's own uid: they "
+                           "could be read (run the gateway as root)");
+        if (++n > TOOLS_MAX)
+            return err_set(e, ERR_SANDBOX_START_FAILED, "the user has more than %d tools",
+                           TOOLS_MAX);
+        if (prepare_one(dirfd(d), entry->d_name, report, e))
+            return -1;
+    }
+    return 0;
+}
+
+/* --- the directory ----------------------------------------------------------------------------- */
+
+static int not_ours(struct err *e)
+{
+    return err_set(e, ERR_CONFLICT, "the workspace's tools are not what the gateway made");
+}
+
+/* Its parents are closed to all but us, so nobody else can exchange what was checked. */
+static int open_tools(const char *root, const struct id *user_id, struct err *e)
+{
+    int root_fd = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int user = root_fd < 0 ? -1
+                           : openat(root_fd, ID_STR(user_id),
+                                    O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = -1;
+
+    if (user >= 0 && (mkdirat(user, "tools", TOOLS_MODE) == 0 || errno == EEXIST))
+        fd = openat(user, "tools", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
+        not_ours(e);
+    else if (fd < 0)
+        err_sys(e, ERR_SANDBOX_START_FAILED, errno, "the directory of the user's tools");
+    if (user >= 0)
+        close(user);
+    if (root_fd >= 0)
+        close(root_fd);
+    return fd;
+}
+
+static int check_dir(int fd, struct err *e)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) != 0)
+        return err_sys(e, ERR_SANDBOX_START_FAILED, errno, "the directory of the user's tools");
+    if (st.st_uid != geteuid())
+        return not_ours(e);
+    if ((st.st_mode & 07777) != TOOLS_MODE && fchmod(fd, TOOLS_MODE) != 0)
+        return err_sys(e, ERR_SANDBOX_START_FAILED, errno, "the mode of the user's tools");
+    return 0;
+}
+
+static int path_of(const char *root, const struct id *user_id, char *ret, size_t size,
+                   struct err *e)
+{
+    char absolute[PATH_MAX];
+    int n;
+
+    if (!realpath(root, absolute))
+        return err_sys(e, ERR_SANDBOX_START_FAILED, errno, "cannot resolve the workspace root %s",
+                       root);
+    n = snprintf(ret, size, "%s/%s/tools", absolute, ID_STR(user_id));
+    return n > 0 && (size_t)n < size
+               ? 0
+               : err_set(e, ERR_SANDBOX_START_FAILED, "the path of the workspace root is too long");
+}
+
+int usertools_prepare(const char *root, const struct id *user_id,
+                      const struct usertools_report *report, char *ret, size_t size, struct err *e)
+{
+    int fd = open_tools(root, user_id, e);
+    DIR *d;
+    int rc;
+
+    if (fd < 0)
+        return -1;
+    if (check_dir(fd, e) || path_of(root, user_id, ret, size, e)) {
+        close(fd);
+        return -1;
+    }
+    d = fdopendir(fd);
+    if (!d) {
+        close(fd);
+        return err_set(e, ERR_INTERNAL, "no memory to list the user's tools");
+    }
+    rc = prepare_each(d, report, e);
+    closedir(d);
+    return rc;
+}
