@@ -16,7 +16,7 @@ import tree
 OWNERS = {
     "base": "arena buf clock config err field http_client id json lanes log metrics process".split(),
     "lease": "token proof door_proto lease_rules broker spool".split(),
-    "storage": "store model chatdir history".split(),
+    "storage": "store model chatdir history usertools".split(),
     "runtime": "engine sandbox_host agent_link keep_spec".split(),
 }
 HEADERS = {f"{name}.h": owner for owner, names in OWNERS.items() for name in names}
@@ -73,7 +73,7 @@ LIBRARIES = {
 
 LIBC = set(
     """assert ctype dirent dlfcn endian err errno fcntl features float fnmatch fts ftw getopt glob grp
-    ifaddrs inttypes langinfo libgen limits locale malloc math mntent netdb paths poll pthread pwd
+    ifaddrs inttypes langinfo libgen limits link locale malloc math mntent netdb paths poll pthread pwd
     regex sched search semaphore setjmp signal spawn stdalign stdarg stdatomic stdbool stddef stdint
     stdio stdio_ext stdlib stdnoreturn string strings syslog termios threads time unistd wchar
     wctype""".split()
