@@ -179,6 +179,13 @@ static const char signing_keys[] =
 static const char workspace_usage[] =
     "ALTER TABLE workspaces ADD COLUMN used_bytes BIGINT NOT NULL DEFAULT 0;";
 
+/* `events` holds the events first_seq … last_seq, each a line (events.c). */
+static const char event_log[] = "CREATE TABLE event_log ("
+                                " first_seq BIGINT PRIMARY KEY,"
+                                " last_seq BIGINT NOT NULL,"
+                                " at BIGINT NOT NULL,"
+                                " events TEXT NOT NULL);";
+
 const struct migration migrations[] = {
     {1, "people_and_chats", people_and_chats},
     {2, "sandboxes_and_leases", sandboxes_and_leases},
@@ -188,5 +195,6 @@ const struct migration migrations[] = {
     {6, "leases_once_and_bound", leases_once_and_bound},
     {7, "signing_keys", signing_keys},
     {8, "workspace_usage", workspace_usage},
+    {9, "event_log", event_log},
     {0},
 };

@@ -127,7 +127,8 @@ static int prepare_file(struct store *s, const struct store_options *o, struct e
     if (lockfile_mark(&s->lock, false, e) != 0 ||
         migrate(&s->writer.conn, migrations, &applied, e) != 0 ||
         audit_head_load(&s->writer.conn, &s->writer.audit, e) != 0 ||
-        lease_counts_load(&s->writer.leases, &s->writer.conn, e) != 0) {
+        lease_counts_load(&s->writer.leases, &s->writer.conn, e) != 0 ||
+        event_group_load(&s->writer.events, &s->writer.conn, e) != 0) {
         return -1;
     }
     reserve_open(

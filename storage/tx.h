@@ -4,6 +4,7 @@
 
 #include "audit.h"
 #include "conn.h"
+#include "events.h"
 #include "lease_counts.h"
 #include "leasehold/store.h"
 #include "usage.h"
@@ -22,6 +23,7 @@ struct store_tx {
     struct change_list *changes;
     struct audit_head *audit;
     struct lease_counts *leases;
+    struct event_group *events;
     bool no_memory; /* an emitted change was lost: the write must fail */
 };
 

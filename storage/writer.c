@@ -57,6 +57,7 @@ static int call_write(struct writer *w, struct store_job *j)
         .changes = &w->changes,
         .audit = &w->audit,
         .leases = &w->leases,
+        .events = &w->events,
     };
     err_clear(&j->e);
     int rc = j->fn(&tx, j->arg, &j->e);
@@ -84,6 +85,7 @@ static int run_write(struct writer *w, struct store_job *j, struct err *e)
     size_t changes_before = w->changes.n;
     struct audit_head audit_before = w->audit;
     size_t leases_before = w->leases.n;
+    struct event_mark events_before = event_group_mark(&w->events);
     if (stmt_exec(&w->conn, "SAVEPOINT one_write", e) != 0) {
         return -1;
     }
@@ -95,6 +97,7 @@ static int run_write(struct writer *w, struct store_job *j, struct err *e)
         w->changes.n = changes_before;
         w->audit = audit_before;
         lease_counts_undo(&w->leases, leases_before);
+        event_group_undo(&w->events, events_before);
         if (stmt_exec(&w->conn, "ROLLBACK TO one_write", e) != 0) {
             return -1;
         }
@@ -118,6 +121,9 @@ static int run_writes(struct writer *w, struct store_job *group, struct err *e)
         if (run_write(w, j, e) != 0) {
             return -1;
         }
+    }
+    if (event_group_write(&w->events, &w->conn, e) != 0) {
+        return -1;
     }
     return stmt_exec(&w->conn, "COMMIT", e);
 }
@@ -166,10 +172,24 @@ static void record_group(struct writer *w, const struct store_job *group, bool d
     atomic_fetch_sub(&w->depth, (size_t)n);
 }
 
+/* What has become durable goes to those who act on it, in order. */
+static void tell_group(struct writer *w)
+{
+    const struct store_options *o = &w->options;
+    if (w->changes.n > 0 && o->changed != NULL) {
+        o->changed(o->changed_ctx, w->changes.items, w->changes.n);
+    }
+    struct store_event_batch batch;
+    if (event_group_batch(&w->events, &batch) && o->logged != NULL) {
+        o->logged(o->logged_ctx, &batch);
+    }
+}
+
 static void commit_group(struct writer *w, struct store_job *group)
 {
     struct err e;
     struct audit_head audit_before = w->audit;
+    struct event_mark events_before = event_group_mark(&w->events);
     int64_t start_us = clock_boot_us(&clock_system);
     bool durable = run_writes(w, group, &e) == 0;
     record_group(w, group, durable, start_us);
@@ -178,10 +198,12 @@ static void commit_group(struct writer *w, struct store_job *group)
         w->audit = audit_before;
         w->changes.n = 0;
         lease_counts_undo(&w->leases, 0);
-    } else if (w->changes.n > 0 && w->options.changed != NULL) {
-        w->options.changed(w->options.changed_ctx, w->changes.items, w->changes.n);
+        event_group_undo(&w->events, events_before);
+    } else {
+        tell_group(w);
     }
     changes_reset(&w->changes);
+    event_group_reset(&w->events);
     lease_counts_settle(&w->leases);
     answer(w, group);
     if (checkpoint_is_due(&w->checkpoint)) {
@@ -458,4 +480,5 @@ void writer_close(struct writer *w)
     reserve_close(&w->reserve, !checkpoint_is_pending(&w->checkpoint));
     free(w->changes.items);
     lease_counts_free(&w->leases);
+    event_group_free(&w->events);
 }

@@ -35,9 +35,10 @@ struct writer {
     struct change_list changes;
     struct audit_head audit;
     struct lease_counts leases;
+    struct event_group events;
 };
 
-/* Opens the connection; the thread starts later, when the schema stands, audit and counts are loaded. */
+/* Opens the connection; the thread starts later, when the schema stands, audit, counts and the last event are loaded. */
 int writer_open(struct writer *w, const struct store_options *o, struct err *e) MUST_CHECK;
 int writer_start(struct writer *w, struct err *e) MUST_CHECK;
 

@@ -46,6 +46,52 @@ struct change {
     struct id key_id;
 };
 
+/* --- events --------------------------------------------------------------------------------
+ * What happened, for bots: one durable log of the whole store, numbered without gaps in the order of
+ * the commits. All events of a group commit are one row, so that an event costs no insert. */
+
+struct store_event {
+    const char *name; /* "lease.granted": no white space */
+    struct id user_id, chat_id,
+        session_id;   /* that it is about: who sees it, and where; zero: none */
+    const char *data; /* JSON object text in one line */
+    /* the log's */
+    int64_t seq, at;
+};
+
+/* Events as they stand in a row. */
+struct store_event_batch {
+    int64_t first_seq, last_seq;
+    const char *text;
+    size_t len;
+};
+
+/* Appends with the next seq; it is there if the write is. */
+int store_event_append(struct store_tx *tx, const struct store_event *ev, struct err *e) MUST_CHECK;
+
+/* Calls each for the events of a batch behind `after_seq`; what is handed on ends with the call. A
+ * batch that cannot be read is ERR_INTERNAL. */
+int store_event_batch_each(const struct store_event_batch *batch, int64_t after_seq,
+                           int (*each)(void *ctx, const struct store_event *ev, struct err *e),
+                           void *ctx, struct err *e) MUST_CHECK;
+
+/* The same for the events of the log. `each` answers 1 to stop behind an event, and must not use the
+ * store. */
+int store_event_each(struct store_tx *tx, int64_t after_seq,
+                     int (*each)(void *ctx, const struct store_event *ev, struct err *e), void *ctx,
+                     struct err *e) MUST_CHECK;
+
+/* The first and the last seq there is; nothing ever happened: 1 and 0. */
+struct store_event_range {
+    int64_t oldest, newest;
+};
+int store_event_range(struct store_tx *tx, struct store_event_range *ret, struct err *e) MUST_CHECK;
+
+/* Removes rows of events before `until` (wall clock) or beyond the newest `keep`, at most `limit`
+ * rows; never the newest, by which the numbers go on. */
+int store_event_expire(struct store_tx *tx, int64_t until, int64_t keep, int64_t limit,
+                       struct err *e) MUST_CHECK;
+
 /* --- life ---------------------------------------------------------------------------------- */
 
 /* What the store records; NULL members record nothing. */
@@ -71,6 +117,9 @@ struct store_options {
     /* Called on the writer thread after a commit with its changes (borrowed), in order. */
     void (*changed)(void *ctx, const struct change *changes, size_t n);
     void *changed_ctx;
+    /* The same, behind it, with the events of the commit, which stand in the log now. */
+    void (*logged)(void *ctx, const struct store_event_batch *batch);
+    void *logged_ctx;
     struct store_meters meters;
 };
 
