@@ -20,8 +20,7 @@ struct route {
     char allow[64]; /* of ERR_METHOD_NOT_ALLOWED: "GET, DELETE" */
 };
 
-/* HEAD finds what GET does; the server sends the head of its answer alone.
- * ERR_NOT_FOUND: no such path; ERR_METHOD_NOT_ALLOWED: ret->allow is set (ret filled in that case
+/* ERR_NOT_FOUND: no such path; ERR_METHOD_NOT_ALLOWED: ret->allow is set (ret filled in that case
  * alone). A trailing slash is another path. */
 int route_find(const struct op *table, enum http_method method, const char *path, struct route *ret,
                struct err *e) MUST_CHECK;

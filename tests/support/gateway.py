@@ -304,7 +304,7 @@ class Gateway:
         connection.request(method, target, body, {**sent, **(headers or {})})
         response = connection.getresponse()
         data = response.read()
-        if method != "HEAD" and "json" in (response.headers.get("Content-Type") or ""):
+        if "json" in (response.headers.get("Content-Type") or ""):
             data = json.loads(data)
         return response.status, response.headers, data
 
