@@ -1,11 +1,25 @@
 # The front door: everything a person or a robot starts by hand. CMake and ninja do the building.
 #
-#   make demo     installs what is missing, builds, shows the main job step by step
-#   make test     everything that proves it, one closing line
-#   make lint     layout, layers, limits, warnings, clang-tidy (make format repairs the layout)
+#   make demo            installs what is missing, builds, shows the main job step by step
+#   make test            everything that proves it, one closing line
+#   make lint            layout, layers, limits, warnings, clang-tidy
 #
-# V=1 shows the output of passing tests too; ONLY=REGEX runs the test files whose name matches;
-# T=SECONDS is the time of each fuzzer; PREFIX and DESTDIR are for `make install`.
+#   make build           the release preset, into build/release/bin
+#   make install         programs and man pages below PREFIX (/usr/local); DESTDIR stages
+#   make deps            installs what builds, tests and lint need
+#   make format          lays out C
+#   make tidy            clang-tidy alone
+#   make test-unit       the unit tests
+#   make test-asan       unit and integration tests under ASan and UBSan
+#   make test-tsan       the same under ThreadSanitizer
+#   make test-valgrind   unit tests and the programs under memcheck
+#   make fuzz            each fuzzer for T seconds (60)
+#   make soak            memcheck, then ROUNDS (100) of kills under load; SEED replays
+#   make bench           all benchmarks; make bench-NAME one of them
+#   make clean           removes build/
+#   make help            this
+#
+# V=1 shows the output of passing tests too; ONLY=REGEX runs the test files whose name matches.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c

@@ -49,8 +49,10 @@ const struct field sandbox_open_in[] = {
               .doc = "of the configuration; the running session's must be the same"),
     FIELD_INT(struct sandbox_open_args, idle_ttl_s, .min = 1, .max = IDLE_TTL_MAX_S,
               .doc = "stopped after so long without a client"),
-    FIELD_RAW(struct sandbox_open_args, env, .max = ENV_BYTES_MAX,
-              .doc = "names and strings for the agent's environment, if a sandbox is started"),
+    FIELD_RAW(
+        struct sandbox_open_args, env, .max = ENV_BYTES_MAX,
+        .doc =
+            "names and strings for the environment of the agent that is started; 409 if one runs"),
     FIELD_BOOL(struct sandbox_open_args, wait, .def = "true",
                .doc = "false: answer 202 as soon as the start is on record"),
     FIELD_OBJPTR(struct sandbox_open_args, lease, lease_args_in, struct lease_args,

@@ -48,14 +48,15 @@ int route_find(const struct op *table, enum http_method method, const char *path
     for (const struct op *op = table; op->name; op++) {
         if (!op->path || !match(op->path, path, &r))
             continue;
-        if (op->method == method) {
+        if (op->method == method || (method == HTTP_HEAD && op->method == HTTP_GET)) {
             r.op = op;
             *ret = r;
             return 0;
         }
         if (allow_len < sizeof r.allow)
-            allow_len += (size_t)snprintf(r.allow + allow_len, sizeof r.allow - allow_len, "%s%s",
-                                          allow_len ? ", " : "", http_method_name(op->method));
+            allow_len += (size_t)snprintf(r.allow + allow_len, sizeof r.allow - allow_len, "%s%s%s",
+                                          allow_len ? ", " : "", http_method_name(op->method),
+                                          op->method == HTTP_GET ? ", HEAD" : "");
     }
     if (!allow_len)
         return err_set(e, ERR_NOT_FOUND, "there is no such path");

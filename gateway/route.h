@@ -20,7 +20,8 @@ struct route {
     char allow[64]; /* of ERR_METHOD_NOT_ALLOWED: "GET, DELETE" */
 };
 
-/* ERR_NOT_FOUND: no such path; ERR_METHOD_NOT_ALLOWED: ret->allow is set (ret filled in that case
+/* HEAD finds what GET does; the server sends the head of its answer alone.
+ * ERR_NOT_FOUND: no such path; ERR_METHOD_NOT_ALLOWED: ret->allow is set (ret filled in that case
  * alone). A trailing slash is another path. */
 int route_find(const struct op *table, enum http_method method, const char *path, struct route *ret,
                struct err *e) MUST_CHECK;

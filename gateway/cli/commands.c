@@ -142,6 +142,15 @@ static const struct opt_spec sandbox_open_opts[] = {
     CHAT_OPERAND,
     PROFILE,
     IDLE_TTL,
+    {.name = "--env-file",
+     .kind = OPT_ENV_FILE,
+     .value = "FILE",
+     .help = "file of NAME=VALUE lines for the agent's environment, if a sandbox is started"},
+    {.name = "--no-wait",
+     .kind = OPT_FLAG,
+     .flags = OPT_NEGATED,
+     .member = "wait",
+     .help = "do not wait until the sandbox is ready"},
     {.name = "--lease",
      .kind = OPT_FLAG,
      .member = "lease/",
@@ -307,10 +316,12 @@ static const char connect_notes[] =
     "sandbox's door. Each line of stdin goes out as one message, each message comes to stdout as\n"
     "a line; binary messages are written as they are. On a terminal control characters are shown\n"
     "as '?'. The lease is renewed in good time and given back at the end. When the door is away\n"
-    "for a moment, or the connection is lost, leasectl connects again with a new lease. Lines\n"
-    "that were not sent at the end are counted on stderr.\n"
+    "for a moment, or the connection is lost, leasectl connects again with a new lease. When the\n"
+    "session has failed meanwhile, it opens the chat's sandbox again; one that was stopped, or "
+    "ran\n"
+    "out of its time, is left ended. Lines that were not sent at the end are counted on stderr.\n"
     "With --json, what happens is told on stderr, one JSON object a line: ready, renewed,\n"
-    "renew_failed, reconnecting, closed, error, unsent.\n"
+    "renew_failed, reconnecting, reopening, closed, error, unsent.\n"
     "\n"
     "Exit codes: 0 end of stdin, or the agent ended (close code 4411); 3 no such chat; 4 lease\n"
     "revoked (4403), refused or expired (4401), or not allowed to write (4430); 5 the gateway or\n"
@@ -376,7 +387,11 @@ const struct command commands[] = {
      .run = rest_run},
     {.name = "sandbox open",
      .summary = "Start or find the sandbox of a chat, on request with a lease.",
-     .notes = "The token of the lease is shown only with --json.\n",
+     .notes =
+         "The token of the lease is shown only with --json. In an --env-file blank lines and\n"
+         "lines that begin with '#' are skipped; all behind the first '=' is the value. It is\n"
+         "refused when the chat's sandbox runs already. With --no-wait 'sandbox get' tells how\n"
+         "the start goes; a lease cannot be had in the same call then.\n",
      .opts = sandbox_open_opts,
      .method = "POST",
      .path = "/sandboxes",

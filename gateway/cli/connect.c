@@ -43,15 +43,13 @@ static void ask_for_lease(struct options *o)
 static int open_call(const struct cli *cli, const struct command *cmd, const struct options *o,
                      struct api_answer *ret, struct err *e)
 {
-    struct options with_lease = *o;
-    ask_for_lease(&with_lease);
     struct api *api = api_new(&cli->access);
     if (api == NULL) {
         return err_set(e, ERR_INTERNAL, "no memory");
     }
     struct request req;
     request_init(&req);
-    int rc = request_build(cmd->method, cmd->path, &with_lease, &req, e);
+    int rc = request_build(cmd->method, cmd->path, o, &req, e);
     if (rc == 0) {
         rc = api_call(api, req.method, req.path.data, &req.body,
                       cli->timeout_ms > 0 ? cli->timeout_ms : cmd->timeout_ms, ret, e);
@@ -313,11 +311,13 @@ static int run_with_descriptors(const struct cli *cli, const struct options *o,
 int connect_run(const struct cli *cli, const struct command *cmd, const struct options *o)
 {
     struct events ev = {.json = cli->json, .talkative = isatty(STDERR_FILENO) == 1};
+    struct options with_lease = *o;
     struct grant grant;
+    ask_for_lease(&with_lease);
     grant_init(&grant);
-    int code = open_sandbox(cli, cmd, o, &ev, &grant);
+    int code = open_sandbox(cli, cmd, &with_lease, &ev, &grant);
     if (code == EXIT_OK) {
-        code = run_with_descriptors(cli, o, &ev, &grant);
+        code = run_with_descriptors(cli, &with_lease, &ev, &grant);
     }
     grant_done(&grant);
     return code;

@@ -128,6 +128,20 @@ void events_reconnecting(const struct events *ev, const char *who, const char *r
     }
 }
 
+void events_reopening(const struct events *ev, const char *session_id, const char *reason)
+{
+    if (ev->json) {
+        struct line l;
+        line_begin(&l, "reopening");
+        line_str(&l, "session_id", session_id);
+        line_str(&l, "reason", reason);
+        line_end(&l);
+    } else {
+        print_with_reason("the session has failed", reason != NULL ? reason : "");
+        fputs("; starting another one\n", stderr);
+    }
+}
+
 void events_unsent(const struct events *ev, size_t lines)
 {
     if (ev->json) {

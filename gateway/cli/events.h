@@ -21,6 +21,8 @@ void events_renew_failed(const struct events *ev, const char *reason);
 /* `again`: with the same one away as at the attempt before. */
 void events_reconnecting(const struct events *ev, const char *who, const char *reason, int attempt,
                          bool again);
+/* The session has failed; the chat's sandbox is started anew. */
+void events_reopening(const struct events *ev, const char *session_id, const char *reason);
 void events_unsent(const struct events *ev, size_t lines);
 void events_closed(const struct events *ev, int code, const char *reason);
 

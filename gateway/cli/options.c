@@ -132,6 +132,7 @@ static int check_value(struct opt_value *v, struct err *e)
         }
         return 0;
     case OPT_FILE:
+    case OPT_ENV_FILE:
     case OPT_SECRET_FILE:
         if (v->text[0] == '\0') {
             return err_set(e, ERR_INVALID_REQUEST, "%s takes a file name", s->name);

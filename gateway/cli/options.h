@@ -23,6 +23,7 @@ enum opt_kind {
     OPT_WORDS,       /* "a,b": a JSON array of strings */
     OPT_OBJECT,      /* the text of a JSON object */
     OPT_FILE,        /* a path that is read */
+    OPT_ENV_FILE,    /* a path with NAME=VALUE lines: a JSON object (env_file.h) */
     OPT_SECRET_FILE, /* a path that receives the answer's secret, 0600 */
 };
 
@@ -31,6 +32,7 @@ enum opt_flags {
     OPT_REQUIRED = 2, /* exactly one, or at least one if repeated */
     OPT_REPEATED = 4, /* may be given again; sent as a JSON array */
     OPT_ONE_OF = 8,   /* exactly one of all rows with this flag */
+    OPT_NEGATED = 16, /* an OPT_FLAG that sends false */
 };
 
 /* A command takes at most this many values; far above any sensible use. */

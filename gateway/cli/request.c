@@ -18,6 +18,9 @@ void request_init(struct request *r)
 void request_done(struct request *r)
 {
     buf_done(&r->path);
+    if (r->body.data != NULL) {
+        explicit_bzero(r->body.data, r->body.size);
+    }
     buf_done(&r->body);
 }
 
@@ -72,7 +75,7 @@ static void add_json(struct buf *out, const struct opt_value *v)
         buf_printf(out, "%" PRId64, v->number);
         break;
     case OPT_FLAG:
-        buf_add_str(out, "true");
+        buf_add_str(out, (v->spec->flags & OPT_NEGATED) != 0 ? "false" : "true");
         break;
     case OPT_WORDS:
         add_words(out, v->text);

@@ -16,7 +16,7 @@ struct request {
 };
 
 void request_init(struct request *r);
-void request_done(struct request *r);
+void request_done(struct request *r); /* cleanses: the body may hold an environment */
 
 /* `path` may hold one "{}", filled by the option whose member is "{}". */
 int request_build(const char *method, const char *path, const struct options *o,

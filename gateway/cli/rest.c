@@ -3,10 +3,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "env_file.h"
 #include "request.h"
 #include "secret_file.h"
 
-#define ARENA_CAP (32UL * 1024 * 1024)
+#define ARENA_CAP    (32UL * 1024 * 1024)
+#define ENV_JSON_CAP (8UL * ENV_FILE_MAX) /* each byte may become an escape */
 
 int report_err(const struct err *e)
 {
@@ -150,10 +152,22 @@ static int run_at(const struct cli *cli, const struct command *cmd, const struct
 {
     struct err e;
     struct request req;
+    struct options loaded = *o;
+    struct buf env;
     request_init(&req);
-    int code = request_build(method, path, o, &req, &e) < 0 ? report_err(&e)
-                                                            : send_request(cli, cmd, o, &req);
+    buf_init(&env, ENV_JSON_CAP);
+    int code;
+    if (env_file_load(&loaded, &env, &e) < 0 ||
+        request_build(method, path, &loaded, &req, &e) < 0) {
+        code = report_err(&e);
+    } else {
+        code = send_request(cli, cmd, o, &req);
+    }
     request_done(&req);
+    if (env.data != NULL) {
+        explicit_bzero(env.data, env.size);
+    }
+    buf_done(&env);
     return code;
 }
 

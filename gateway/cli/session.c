@@ -42,7 +42,7 @@ static const struct closing closings[] = {
      .reason = "the lease was revoked"},
     {.code = CLOSE_IDLE, .exit_code = EXIT_FAILED, .reason = "idle for too long"},
     {.code = CLOSE_LIMIT, .exit_code = EXIT_FAILED, .reason = "too many connections"},
-    {.code = CLOSE_OLD_GENERATION, .exit_code = EXIT_FAILED, .reason = "the sandbox was replaced"},
+    {.code = CLOSE_OLD_GENERATION, .retry = true, .reason = "the sandbox was replaced"},
     {.code = CLOSE_AGENT_ENDED, .exit_code = EXIT_OK, .reason = "the agent has ended"},
     {.code = CLOSE_SCOPE, .exit_code = EXIT_DENIED, .reason = "the lease does not allow to write"},
     {.code = CLOSE_NOT_LIVE, .retry = true, .reason = "it is not ready"},

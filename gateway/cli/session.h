@@ -8,6 +8,10 @@
  *     v  |                 v
  *    WAITING --due--> GRANTING --fresh grant--> CONNECTING
  *
+ * GRANTING asks for a lease of the same session, then of the chat's, in case that somebody has
+ * started another one. If none runs it looks at how the session has ended: one that failed is opened
+ * again, one that was ended on purpose is not.
+ *
  * One thread; two others (door_client, caller) report through queues and the eventfd. Times are
  * milliseconds of the boot clock.
  */
@@ -34,12 +38,12 @@ enum session_state {
 
 enum session_away { AWAY_DOOR, AWAY_GATEWAY, AWAY_SESSION };
 
-enum session_job { JOB_NONE, JOB_RENEW, JOB_GRANT, JOB_RELEASE };
+enum session_job { JOB_NONE, JOB_RENEW, JOB_GRANT, JOB_LOOK, JOB_OPEN, JOB_RELEASE };
 
 struct session {
     enum session_state state;
-    int exit_code; /* of OVER and CLOSING */
-    const struct options *options;
+    int exit_code;                 /* of OVER and CLOSING */
+    const struct options *options; /* as the sandbox was opened with */
     const struct events *events;
     int wake_fd;
     int64_t linger_ms;

@@ -4,7 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "request.h"
+
 #define CALL_TIMEOUT_MS  2000
+#define OPEN_TIMEOUT_MS  150000 /* the gateway's own start timeout is 60 s by default */
 #define GRANT_TIMEOUT_MS 5000
 #define RETRY_MIN_MS     500
 #define NOT_RUNNING_MS   5000 /* a session whose door has died is still being ended, or made anew */
@@ -75,6 +78,29 @@ static void ask_grant(struct session *s)
     buf_add_char(&body, '}');
     ask(s, JOB_GRANT, "POST", "/leases", &body, GRANT_TIMEOUT_MS);
     buf_done(&body);
+}
+
+static void ask_look(struct session *s)
+{
+    char path[PATH_MAX_BYTES];
+    struct buf none;
+    buf_init(&none, 0);
+    snprintf(path, sizeof(path), "/sandboxes/%s", s->grant.view->lease->session_id);
+    ask(s, JOB_LOOK, "GET", path, &none, CALL_TIMEOUT_MS);
+    buf_done(&none);
+}
+
+static void ask_open(struct session *s)
+{
+    struct request req;
+    struct err e;
+    request_init(&req);
+    if (request_build("POST", "/sandboxes", s->options, &req, &e) < 0) {
+        session_fail(s, &e);
+    } else {
+        ask(s, JOB_OPEN, req.method, req.path.data, &req.body, OPEN_TIMEOUT_MS);
+    }
+    request_done(&req);
 }
 
 static void ask_release(struct session *s)
@@ -148,25 +174,52 @@ static void on_refused_grant(struct session *s, const struct api_answer *a)
     session_end(s, api_exit_code(a->status));
 }
 
+/* The grant of JOB_GRANT or, `opened`, of JOB_OPEN. */
 static void on_grant(struct session *s, const struct api_answer *a, int rc, struct err *e,
-                     int64_t now_ms)
+                     bool opened, int64_t now_ms)
 {
     char old[ID_TEXT];
     char why[160] = "";
     snprintf(old, sizeof(old), "%.36s", s->grant.view->lease->lease_id);
     s->not_running = false;
-    if (rc == 0 && api_answer_ok(a) && grant_read(&s->grant, a, false, false, now_ms, e) == 0) {
+    if (rc == 0 && api_answer_ok(a) && grant_read(&s->grant, a, opened, false, now_ms, e) == 0) {
         memcpy(s->replaced_lease, old, sizeof(old));
         session_lease_started(s, now_ms);
         session_connect(s, now_ms);
         return;
     }
     describe(a, rc, e, why);
-    if (rc == 0 && is_final(a->status) && !may_run_soon(s, why, now_ms)) {
-        on_refused_grant(s, a);
-    } else {
+    if (rc < 0 || !is_final(a->status) || may_run_soon(s, why, now_ms)) {
         session_lost(s, s->not_running ? AWAY_SESSION : AWAY_GATEWAY, why, now_ms);
+    } else if (s->not_running && !opened) {
+        ask_look(s);
+    } else {
+        on_refused_grant(s, a);
     }
+}
+
+/* Who has ended a sandbox, or let it run out of time, does not want it back by our doing. */
+static void on_look(struct session *s, const struct api_answer *a, int rc, struct err *e,
+                    int64_t now_ms)
+{
+    struct arena *arena = arena_new(ARENA_CAP);
+    struct sandbox_view v = {0};
+    struct err bad;
+    char why[160] = "";
+    if (rc < 0 || !api_answer_ok(a) || arena == NULL ||
+        json_decode_lenient(a->body.data, a->body.len, view_sandbox.fields, &v, arena, &bad) < 0 ||
+        v.status == NULL) {
+        describe(a, rc, e, why);
+        session_lost(s, AWAY_GATEWAY, why, now_ms);
+    } else if (strcmp(v.status, "failed") == 0) {
+        events_reopening(s->events, v.session_id, v.reason);
+        ask_open(s);
+    } else {
+        err_set(&bad, ERR_SESSION_NOT_RUNNING, "the session has ended: %.20s%s%.60s", v.status,
+                v.reason != NULL ? ", " : "", v.reason != NULL ? v.reason : "");
+        session_fail(s, &bad);
+    }
+    arena_free(arena);
 }
 
 static void take_answer(struct session *s, int64_t now_ms)
@@ -182,7 +235,11 @@ static void take_answer(struct session *s, int64_t now_ms)
     if (job == JOB_RENEW && s->state == SESSION_LIVE) {
         on_renewal(s, &answer, rc, &e, now_ms);
     } else if (job == JOB_GRANT && s->state == SESSION_GRANTING) {
-        on_grant(s, &answer, rc, &e, now_ms);
+        on_grant(s, &answer, rc, &e, false, now_ms);
+    } else if (job == JOB_LOOK && s->state == SESSION_GRANTING) {
+        on_look(s, &answer, rc, &e, now_ms);
+    } else if (job == JOB_OPEN && s->state == SESSION_GRANTING) {
+        on_grant(s, &answer, rc, &e, true, now_ms);
     }
     api_answer_done(&answer);
 }

@@ -111,9 +111,22 @@ class Errors(unittest.TestCase):
         self.refused(404, "not_found", "GET", f"/chats/{self.chat}/")
         self.refused(404, "not_found", "GET", "//")
         headers, _ = self.refused(405, "method_not_allowed", "PUT", f"/chats/{self.chat}", {})
-        self.assertEqual(headers["Allow"], "GET, DELETE")
+        self.assertEqual(headers["Allow"], "GET, HEAD, DELETE")
         headers, _ = self.refused(405, "method_not_allowed", "PATCH", "/leases/" + NOBODY, {})
-        self.assertEqual(headers["Allow"], "GET, DELETE")
+        self.assertEqual(headers["Allow"], "GET, HEAD, DELETE")
+
+    def test_head_answers_like_get_without_a_body(self):
+        for path, status in ((f"/chats/{self.chat}", 200), ("/sandboxes?limit=1", 200),
+                             (f"/chats/{NOBODY}", 404), ("//healthz", 200), ("//nothing", 404)):
+            _, head, nothing = self.gateway.rest("HEAD", path)
+            got, get, _ = self.gateway.rest("GET", path)
+            self.assertEqual(got, status)
+            self.assertEqual(nothing, b"")
+            for name in ("Content-Type", "Cache-Control"):
+                self.assertEqual(head[name], get[name], (path, name))
+            self.assertEqual(head["Content-Length"], get["Content-Length"], path)
+        self.assertEqual(self.gateway.rest("HEAD", "/chats", key="")[0], 401)
+        self.assertEqual(self.gateway.rest("HEAD", "/create")[0], 405)
 
     # -- bad bodies ------------------------------------------------------------------------------
 

@@ -148,6 +148,31 @@ class CommandsTest(GatewayTest):
                    "/sandboxes", {"chat_id": CHAT, "profile": "p", "idle_ttl_s": 9},
                    answer=(201, {"sandbox": sandbox(), "grant": None}), shows=[SESSION, "local-1"])
 
+    def test_sandbox_open_with_an_environment(self):
+        file = self.path("env")
+        with open(file, "w") as out:
+            out.write('# a comment\n\nA=1\nTOKEN=canary=" \\ \n_b=\n \t\nlast=x')
+        env = {"A": "1", "TOKEN": 'canary=" \\ ', "_b": "", "last": "x"}
+        self.check(["sandbox", "open", CHAT, "--env-file", file], "POST", "/sandboxes",
+                   {"chat_id": CHAT, "env": env},
+                   answer=(201, {"sandbox": sandbox(), "grant": None}), shows=[SESSION])
+
+    def test_an_environment_that_cannot_be_read_costs_no_request(self):
+        for text in ("A=1\nnonsense-canary\n", "=canary\n", "A=canary\0\n", "A=" + "x" * 70000):
+            with open(self.path("env"), "w") as out:
+                out.write(text)
+            _, err = self.run_cli("sandbox", "open", CHAT, "--env-file", self.path("env"), code=2)
+            self.assertNotIn("canary", err)
+        self.assertIn("too long", err)
+        self.run_cli("sandbox", "open", CHAT, "--env-file", self.path("none"), code=2)
+        self.assertEqual(self.gateway.requests, [])
+
+    def test_sandbox_open_without_waiting(self):
+        self.check(["sandbox", "open", CHAT, "--no-wait"], "POST", "/sandboxes",
+                   {"chat_id": CHAT, "wait": False},
+                   answer=(202, {"sandbox": dict(sandbox(), status="starting"), "grant": None}),
+                   shows=[SESSION, "starting"])
+
     def test_sandbox_open_with_lease(self):
         self.check(["sandbox", "open", CHAT, "--lease", "--scope", "read", "--ttl", "60",
                     "--max-connections", "2"], "POST", "/sandboxes",
@@ -653,7 +678,7 @@ class ConnectTest(DoorTest):
 
     def test_close_codes(self):
         for code, exit_code in ((1000, 0), (4411, 0), (4401, 4), (4403, 4), (4430, 4), (4408, 1),
-                                (4409, 1), (4410, 1), (1003, 1), (1013, 1), (4999, 1)):
+                                (4409, 1), (1003, 1), (1013, 1), (4999, 1)):
             with self.subTest(code=code):
                 c = self.start()
                 conn = self.accept()
@@ -819,9 +844,46 @@ class ConnectTest(DoorTest):
         c = self.start()
         self.accept().close()
         begin = time.monotonic()
+        self.gateway.on("GET", API + "/sandboxes/" + SESSION,
+                        dict(sandbox(), status="stopped", reason="idle"))
         c.finish(1)
         self.assertGreaterEqual(time.monotonic() - begin, 4)
-        self.assertEqual(c.wait_event("error")["code"], "session_not_running")
+        error = c.wait_event("error")
+        self.assertEqual((error["code"], error["detail"]),
+                         ("session_not_running", "the session has ended: stopped, idle"))
+        self.assertEqual(len(self.gateway.seen("POST", API + "/sandboxes")), 1)
+
+    def test_a_session_that_has_failed_is_opened_again(self):
+        self.gateway.on("POST", API + "/leases",
+                        (409, problem(409, "session_not_running", "It does not run")))
+        self.gateway.on("GET", API + "/sandboxes/" + SESSION,
+                        dict(sandbox(), status="failed", reason="door_lost"))
+        c = self.start("--profile", "p", "--scope", "write")
+        first = self.accept()
+        self.gateway.on("POST", API + "/sandboxes",
+                        (201, {"sandbox": sandbox(), "grant": grant(self.door_url, LEASE_2)}))
+        first.close()
+        conn = self.accept()
+        c.wait_event("ready", 2)
+        self.assertEqual(c.wait_event("reopening")["reason"], "door_lost")
+        conn.send_text("anew")
+        self.assertEqual(c.finish(0), b"anew\n")
+        opened = [json.loads(r.body) for r in self.gateway.seen("POST", API + "/sandboxes")]
+        self.assertEqual(opened, 2 * [{"chat_id": CHAT, "profile": "p",
+                                       "lease": {"scope": ["write"]}}])
+
+    def test_a_replaced_session_is_followed(self):
+        self.gateway.on("POST", API + "/leases",
+                        (409, problem(409, "session_not_running", "It was replaced")),
+                        (201, grant(self.door_url, LEASE_2)))
+        c = self.start()
+        self.accept().send_close(4410, "old generation")
+        self.accept()
+        c.wait_event("ready", 2)
+        c.finish(0)
+        asked = [json.loads(r.body) for r in self.gateway.seen("POST", API + "/leases")]
+        self.assertEqual([("session_id" in a, "chat_id" in a) for a in asked],
+                         [(True, False), (False, True)])
 
     def test_a_session_that_is_being_ended_is_asked_for_again(self):
         refused = (409, problem(409, "session_not_running", "It is stopping"))

@@ -450,6 +450,16 @@ class Opening(unittest.TestCase):
         sandbox, _ = gateway.open(chat, env={f"A{n}": "x" * 400 for n in range(64)})
         self.assertEqual(sandbox["status"], "running")
 
+    def test_an_environment_for_a_sandbox_that_runs_is_a_conflict(self):
+        gateway = Gateway.for_test(self)
+        chat = gateway.new_chat()["chat_id"]
+        first, _ = gateway.open(chat, env={"A": "1"})
+        answer = gateway.expect(409, "POST", "/sandboxes", {"chat_id": chat, "env": {"A": "1"}})
+        self.assertEqual(answer["code"], "conflict")
+        self.assertIn("env", answer["detail"])
+        again, _ = gateway.open(chat, env={})
+        self.assertEqual(again["session_id"], first["session_id"])
+
 
 class OverWebSocket(unittest.TestCase):
     """The same operations by the other face."""

@@ -304,7 +304,7 @@ class Gateway:
         connection.request(method, target, body, {**sent, **(headers or {})})
         response = connection.getresponse()
         data = response.read()
-        if "json" in (response.headers.get("Content-Type") or ""):
+        if method != "HEAD" and "json" in (response.headers.get("Content-Type") or ""):
             data = json.loads(data)
         return response.status, response.headers, data
 

@@ -47,6 +47,17 @@ static void other_paths_are_not_found(void **state)
     }
 }
 
+static void head_finds_what_get_does(void **state)
+{
+    struct route r;
+    struct err e;
+
+    (void)state;
+    assert_int_equal(route_find(table, HTTP_HEAD, "/chats/a", &r, &e), 0);
+    assert_string_equal(r.op->name, "chat.get");
+    assert_int_equal(r.params_n, 1);
+}
+
 static void a_wrong_method_names_the_right_ones(void **state)
 {
     struct route r;
@@ -55,7 +66,7 @@ static void a_wrong_method_names_the_right_ones(void **state)
     (void)state;
     assert_int_equal(route_find(table, HTTP_POST, "/chats/a", &r, &e), -1);
     assert_int_equal(e.code, ERR_METHOD_NOT_ALLOWED);
-    assert_string_equal(r.allow, "GET, DELETE");
+    assert_string_equal(r.allow, "GET, HEAD, DELETE");
 }
 
 static void escapes_are_decoded_and_broken_ones_refused(void **state)
@@ -139,6 +150,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_template_matches_segment_by_segment),
         cmocka_unit_test(other_paths_are_not_found),
+        cmocka_unit_test(head_finds_what_get_does),
         cmocka_unit_test(a_wrong_method_names_the_right_ones),
         cmocka_unit_test(escapes_are_decoded_and_broken_ones_refused),
         cmocka_unit_test(a_length_ends_an_escape),
