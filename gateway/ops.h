@@ -170,6 +170,9 @@ struct sandbox_list_args {
 extern const struct field sandbox_list_in[], sandbox_list_out[], sandbox_renew_in[];
 extern const struct field sandbox_create_in[], sandbox_create_out[], sandbox_open_in[],
     sandbox_open_out[], sandbox_in[], sandbox_stop_in[];
+/* The session if the caller may see it (inside a read or a write). */
+int sandbox_visible(struct store_tx *tx, const struct caller *caller, const struct id *session_id,
+                    struct sandbox *ret, struct err *e) MUST_CHECK;
 int op_sandbox_create(struct call *c, struct err *e);
 int op_sandbox_open(struct call *c, struct err *e);
 int op_sandbox_get(struct call *c, struct err *e);
@@ -180,6 +183,14 @@ void op_sandbox_open_secret(struct call *c, struct op_secret *ret);
 void op_sandbox_open_key(struct call *c, struct id *ret);
 void op_sandbox_create_key(struct call *c, struct id *ret);
 void op_sandbox_stop_key(struct call *c, struct id *ret);
+
+/* --- ops_stats.c ----------------------------------------------------------------------------- */
+
+struct sandbox_stats_view {
+    int64_t cpu_usage_us, memory_bytes, memory_peak_bytes, pids, at;
+};
+extern const struct field sandbox_stats_out[];
+int op_sandbox_stats(struct call *c, struct err *e);
 
 /* --- ops_lease.c ----------------------------------------------------------------------------- */
 

@@ -303,8 +303,8 @@ int op_sandbox_create(struct call *c, struct err *e)
 
 /* --- get, list, renew, stop ------------------------------------------------------------------------------- */
 
-static int visible(struct store_tx *tx, const struct caller *caller, const struct id *session_id,
-                   struct sandbox *ret, struct err *e)
+int sandbox_visible(struct store_tx *tx, const struct caller *caller, const struct id *session_id,
+                    struct sandbox *ret, struct err *e)
 {
     struct sandbox s;
 
@@ -321,7 +321,7 @@ int op_sandbox_get(struct call *c, struct err *e)
     const struct sandbox_args *a = c->args;
     struct sandbox s;
 
-    if (visible(c->tx, &c->caller, &a->session_id, &s, e))
+    if (sandbox_visible(c->tx, &c->caller, &a->session_id, &s, e))
         return -1;
     sandbox_view_fill(c->result, &s);
     return 0;
@@ -357,7 +357,7 @@ int op_sandbox_renew(struct call *c, struct err *e)
     const struct sandbox_renew_args *a = c->args;
     struct sandbox s;
 
-    if (visible(c->tx, &c->caller, &a->session_id, &s, e))
+    if (sandbox_visible(c->tx, &c->caller, &a->session_id, &s, e))
         return -1;
     if (s.status != SANDBOX_RUNNING)
         return err_set(e, ERR_SESSION_NOT_RUNNING, "the session is %s",
@@ -390,7 +390,7 @@ static int look_row(struct store_tx *tx, void *arg, struct err *e)
     struct look *l = arg;
     const struct sandbox_stop_args *a = l->c->args;
 
-    return visible(tx, &l->c->caller, &a->session_id, &l->sandbox, e);
+    return sandbox_visible(tx, &l->c->caller, &a->session_id, &l->sandbox, e);
 }
 
 int op_sandbox_stop(struct call *c, struct err *e)

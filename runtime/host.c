@@ -343,6 +343,18 @@ int sandbox_host_status(struct sandbox_host *h, const struct sandbox *s, struct 
     return 0;
 }
 
+int sandbox_host_stats(struct sandbox_host *h, const struct sandbox *s, struct engine_stats *ret,
+                       struct err *e)
+{
+    struct engine_handle handle;
+    struct rundir dir;
+
+    if (rundir_paths(h->cfg->run_dir, &s->session_id, &dir, e))
+        return -1;
+    handle_of(s, &handle);
+    return h->engine->v->stats(h->engine, dir.path, &handle, ret, e);
+}
+
 struct sweep {
     struct sandbox_host *h;
     const struct sandbox_sweep *o;

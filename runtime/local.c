@@ -17,6 +17,7 @@
 #include "leasehold/process.h"
 #include "local_keep.h"
 #include "local_probe.h"
+#include "use_stats.h"
 
 #define KILL_MS 5000 /* for an end that nothing can hold up */
 
@@ -261,6 +262,25 @@ static int local_status(struct engine *g, const char *run_path, const struct eng
     return 0;
 }
 
+static int local_stats(struct engine *g, const char *run_path, const struct engine_handle *h,
+                       struct engine_stats *ret, struct err *e)
+{
+    char groups[KEEP_GROUPS_MAX] = "";
+    struct engine_stats use = USE_UNKNOWN;
+    pid_t init;
+    int64_t start;
+    (void)g;
+    if (process_start_ticks((pid_t)h->pid) != h->pid_start ||
+        keep_pid_read(run_path, KEEP_INIT_FILE, &init, &start) < 0)
+        return err_set(e, ERR_SESSION_NOT_RUNNING, "the sandbox has ended");
+    if (keep_file_read(run_path, KEEP_GROUPS_FILE, groups, sizeof(groups)) == 0)
+        use_of_groups(groups, &use);
+    if (!use_is_known(&use) && use_of_namespace(init, start, &use, e) < 0)
+        return -1;
+    *ret = use;
+    return 0;
+}
+
 /* Nobody will be asked to stop it, so what it has left goes here. */
 static int not_found(const char *run_path, struct err *e)
 {
@@ -300,6 +320,7 @@ static const struct engine_vtable local_vtable = {
     .stop = local_stop,
     .status = local_status,
     .find = local_find,
+    .stats = local_stats,
     .free = local_free,
 };
 

@@ -63,6 +63,13 @@ struct engine_status {
     char detail[128];
 };
 
+/* What it uses now. */
+struct engine_stats {
+    int64_t cpu_usage_us; /* since its start, of all its processes */
+    int64_t memory_bytes, memory_peak_bytes;
+    int64_t pids;
+};
+
 struct engine;
 
 struct engine_vtable {
@@ -85,6 +92,11 @@ struct engine_vtable {
     /* For recovery when the store has no handle: the handle of what runs out of this run
      * directory. ERR_NOT_FOUND when nothing does. */
     int (*find)(struct engine *g, const char *run_path, struct engine_handle *ret, struct err *e);
+
+    /* Any thread, also while another call of the session runs. ERR_SESSION_NOT_RUNNING: it has
+     * ended. */
+    int (*stats)(struct engine *g, const char *run_path, const struct engine_handle *h,
+                 struct engine_stats *ret, struct err *e);
 
     void (*free)(struct engine *g);
 };

@@ -57,6 +57,10 @@ int sandbox_host_stop(struct sandbox_host *h, const struct sandbox *s, int64_t g
 int sandbox_host_status(struct sandbox_host *h, const struct sandbox *s, struct engine_status *ret,
                         struct err *e) MUST_CHECK;
 
+/* What the sandbox uses. Any thread. ERR_SESSION_NOT_RUNNING: it has ended. */
+int sandbox_host_stats(struct sandbox_host *h, const struct sandbox *s, struct engine_stats *ret,
+                       struct err *e) MUST_CHECK;
+
 /* Ends what runs out of run directories whose session `known` does not know (left by a crash
  * between start and record), and removes them; `swept` hears of each, with the error if it is still
  * there. Returns how many are gone, -1 when the run directory cannot be listed. */

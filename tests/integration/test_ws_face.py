@@ -16,7 +16,7 @@ MESSAGE_MAX = 256 * 1024
 CALLS_MAX = 64
 MAIN_JOB = {
     "health.get", "key.create", "chat.create", "chat.get", "sandbox.open", "sandbox.create",
-    "sandbox.get", "sandbox.stop", "lease.grant", "lease.get", "lease.renew", "lease.revoke",
+    "sandbox.get", "sandbox.stats", "sandbox.stop", "lease.grant", "lease.get", "lease.renew", "lease.revoke",
 }
 
 
@@ -96,6 +96,7 @@ class Operations(Face):
         client.send_text("hello")
         self.assertEqual(client.recv(20), (OP_TEXT, b"hello"))
         self.assertEqual(bot.ok("sandbox.get", {"session_id": session})["status"], "running")
+        self.assertGreater(bot.ok("sandbox.stats", {"session_id": session})["pids"], 0)
         again = bot.ok("sandbox.create", {"chat_id": chat["chat_id"]})
         self.assertEqual(again["session_id"], session)
 
