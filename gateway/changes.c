@@ -116,6 +116,16 @@ static void on_expired(void *ctx, const struct id *ids, size_t n)
     lease_write(ctx, lease_expire, ids, n);
 }
 
+static void on_expiring(void *ctx, const struct id *ids, size_t n)
+{
+    lease_write(ctx, lease_tell_expiring, ids, n);
+}
+
+static void on_unconfirmed(void *ctx, const struct id *ids, size_t n)
+{
+    lease_write(ctx, lease_tell_unconfirmed, ids, n);
+}
+
 /* Should this write fail, the door and the broker still know. */
 static void on_consumed(void *ctx, const struct id *lease_id)
 {
@@ -289,6 +299,8 @@ void changes_broker_hooks(struct services *s, struct broker_hooks *ret)
         .close = on_close,
         .closed = on_closed,
         .expired = on_expired,
+        .expiring = on_expiring,
+        .unconfirmed = on_unconfirmed,
         .consumed = on_consumed,
         .session = on_session,
         .activity = on_activity,

@@ -141,7 +141,7 @@ static int begin_row(struct store_tx *tx, void *arg, struct err *e)
     s->expires_at = session_expiry(s->max_expires_at, s->last_activity_at, s->idle_ttl_s);
     if (store_chat_bump_generation(tx, &s->chat_id, &s->generation, e) ||
         store_sandbox_insert(tx, s, e) ||
-        session_audit(tx, op->o->caller, "sandbox.start", s, "ok", e))
+        session_audit(tx, op->o->caller, "sandbox.start", s, "ok", e) || session_event(tx, s, e))
         return -1;
     /* Nothing is started for the sake of a lease that would be refused. */
     if (op->o->lease && lease_may_issue(tx, &op->s->policy, op->o->caller, s, op->o->lease, e))
@@ -159,7 +159,8 @@ static int failed_row(struct store_tx *tx, void *arg, struct err *e)
     s->status = SANDBOX_FAILED;
     snprintf(s->reason, sizeof s->reason, "start_failed");
     if (store_sandbox_update(tx, s, e) || lease_close_session(tx, &s->session_id, s->reason, e) ||
-        session_audit(tx, op->o->caller, "sandbox.start", s, "failed", e))
+        session_audit(tx, op->o->caller, "sandbox.start", s, "failed", e) ||
+        session_event(tx, s, e))
         return -1;
     store_emit(tx, &(struct change){.kind = CHANGE_SESSION_ENDED, .sandbox = *s});
     return 0;
@@ -173,7 +174,7 @@ static int record_row(struct store_tx *tx, void *arg, struct err *e)
     s->status = SANDBOX_RUNNING;
     s->started_at = s->last_activity_at = store_now_ms(tx);
     s->expires_at = session_expiry(s->max_expires_at, s->last_activity_at, s->idle_ttl_s);
-    if (store_sandbox_update(tx, s, e))
+    if (store_sandbox_update(tx, s, e) || session_event(tx, s, e))
         return -1;
     store_emit(tx, &(struct change){.kind = CHANGE_SESSION_RUNNING, .sandbox = *s});
     return running_row(tx, op, e);

@@ -145,6 +145,14 @@ static bool is_terminal(const struct sandbox *s)
     return s->status == SANDBOX_STOPPED || s->status == SANDBOX_FAILED;
 }
 
+/* A retry keeps the first reason. */
+static int begin_stopping(struct store_tx *tx, struct sandbox *s, const char *reason, struct err *e)
+{
+    snprintf(s->reason, sizeof s->reason, "%s", reason);
+    s->status = SANDBOX_STOPPING;
+    return store_sandbox_update(tx, s, e) || session_event(tx, s, e) ? -1 : 0;
+}
+
 static int stopping_row(struct store_tx *tx, void *arg, struct err *e)
 {
     struct stopping *st = arg;
@@ -157,10 +165,7 @@ static int stopping_row(struct store_tx *tx, void *arg, struct err *e)
     st->ended = is_terminal(s);
     if (st->ended)
         return 0;
-    if (s->status != SANDBOX_STOPPING) /* a retry keeps the first reason */
-        snprintf(s->reason, sizeof s->reason, "%s", st->o->reason);
-    s->status = SANDBOX_STOPPING;
-    if (store_sandbox_update(tx, s, e))
+    if (s->status != SANDBOX_STOPPING && begin_stopping(tx, s, st->o->reason, e))
         return -1;
     store_emit(tx, &(struct change){.kind = CHANGE_SESSION_STOPPING, .sandbox = *s});
     return lease_end_session(tx, s, &how, &st->leases_n, e);
@@ -175,7 +180,7 @@ static int ended_row(struct store_tx *tx, void *arg, struct err *e)
         return -1;
     s->status = st->o->status;
     if (store_sandbox_update(tx, s, e) || lease_close_session(tx, &s->session_id, s->reason, e) ||
-        session_audit(tx, st->o->caller, "sandbox.stop", s, "ok", e))
+        session_audit(tx, st->o->caller, "sandbox.stop", s, "ok", e) || session_event(tx, s, e))
         return -1;
     store_emit(tx, &(struct change){.kind = CHANGE_SESSION_ENDED, .sandbox = *s});
     return 0;

@@ -37,7 +37,8 @@ struct sessions *sessions_new(struct services *s)
     ss->s = s;
     ss->watches_max = watches_max();
     ss->ready = ready_new();
-    if (!ss->ready) {
+    if (!ss->ready || sessions_idle_begin(ss)) {
+        ready_free(ss->ready);
         free(ss);
         return NULL;
     }
@@ -71,6 +72,7 @@ void sessions_free(struct sessions *ss)
         return;
     HASH_ITER (hh, ss->live, l, next)
         live_drop(ss, l);
+    sessions_idle_end(ss);
     ready_free(ss->ready);
     free(ss);
 }

@@ -12,6 +12,7 @@ struct live {
     struct id session_id, chat_id;
     int64_t expires_at, max_expires_at, last_activity_at, idle_ttl_s;
     int64_t saved_activity_at; /* as the store has it */
+    int64_t told_expiry;       /* expires_at that was told of as near; 0: none */
     bool watched;              /* it runs, and its processes are watched */
     bool running;              /* the store says so */
     bool suspect;              /* and its door misses the agent, or is missed itself */
@@ -28,7 +29,17 @@ struct sessions {
     struct ready *ready;         /* any thread */
     struct live *live;           /* loop */
     size_t watches, watches_max; /* loop: pidfds */
+    struct server_timer *idle_timer;
 };
+
+/* --- events (session_events.c) ---------------------------------------------------------------- */
+
+/* "sandbox.<status>" in the event log, in the write that makes it so. */
+int session_event(struct store_tx *tx, const struct sandbox *s, struct err *e) MUST_CHECK;
+
+/* Looks each second for sessions that will be stopped soon. Loop thread. */
+int sessions_idle_begin(struct sessions *ss) MUST_CHECK;
+void sessions_idle_end(struct sessions *ss);
 
 /* --- the machine's side, measured (session_host.c); RUNTIME lane ------------------------------- */
 

@@ -123,6 +123,15 @@ static bool lease_ending(const struct lease *l)
     return l->state == LEASE_REVOKING || l->state == LEASE_EXPIRING;
 }
 
+/* The last quarter of a term begins, or its last seconds. */
+static int64_t expiring_at_ms(const struct broker *b, const struct lease *l)
+{
+    int64_t left = l->expires_at - clock_wall_ms(b->clock);
+    int64_t ahead = left / 4 < LEASE_EXPIRING_MS ? left / 4 : LEASE_EXPIRING_MS;
+
+    return left > 0 ? l->expires_at - ahead : l->expires_at;
+}
+
 int broker_load_lease(struct broker *b, const struct lease *l, struct err *e)
 {
     struct session *s = broker_session_find(b, &l->session_id);
@@ -141,7 +150,7 @@ int broker_load_lease(struct broker *b, const struct lease *l, struct err *e)
         n->ending_seq = s->seq;
         n->ending_us = clock_boot_us(b->clock);
     }
-    if (heap_put(&b->due, &n->due, lease_ending(l) ? dead_at_ms(b, l) : l->expires_at)) {
+    if (heap_put(&b->due, &n->due, lease_ending(l) ? dead_at_ms(b, l) : expiring_at_ms(b, l))) {
         free(n);
         return err_set(e, ERR_INTERNAL, "no memory for a lease");
     }
@@ -187,7 +196,9 @@ static void apply_extend(struct broker *b, struct session *s, const struct chang
     if (!n)
         return;
     lease_take(n, &c->lease);
-    (void)heap_put(&b->due, &n->due, n->l.expires_at); /* in the heap already: cannot fail */
+    n->warned = false;
+    (void)heap_put(&b->due, &n->due,
+                   expiring_at_ms(b, &n->l)); /* in the heap already: cannot fail */
     broker_push_op(b, s,
                    &(struct door_msg){.t = DOOR_OP,
                                       .op = DOOR_OP_EXTEND,
@@ -318,25 +329,40 @@ void broker_apply(struct broker *b, const struct change *changes, size_t n, int6
 /* --- time ------------------------------------------------------------------------------------ */
 
 struct due_batch {
-    struct id expired[BROKER_BATCH], closed[BROKER_BATCH];
-    size_t expired_n, closed_n;
+    struct id expiring[BROKER_BATCH], expired[BROKER_BATCH], closed[BROKER_BATCH];
+    size_t expiring_n, expired_n, closed_n;
 };
+
+static void due_sort(struct broker *b, struct lease_node *n, int64_t now_ms,
+                     struct due_batch *batch)
+{
+    int64_t again = now_ms + STORE_RETRY_MS;
+
+    if (n->ending_seq) {
+        batch->closed[batch->closed_n++] = n->l.lease_id;
+    } else if (n->l.expires_at <= now_ms) {
+        batch->expired[batch->expired_n++] = n->l.lease_id;
+    } else {
+        if (!n->warned)
+            batch->expiring[batch->expiring_n++] = n->l.lease_id;
+        n->warned = true;
+        again = n->l.expires_at;
+    }
+    (void)heap_put(&b->due, &n->due, again);
+}
 
 /* Collects what is due, at most a batch of each kind, and puts every node back for a retry: only
  * the change that the store sends back moves it on. */
 static void due_collect(struct broker *b, int64_t now_ms, struct due_batch *batch)
 {
-    while (batch->expired_n < BROKER_BATCH && batch->closed_n < BROKER_BATCH) {
+    while (batch->expiring_n < BROKER_BATCH && batch->expired_n < BROKER_BATCH &&
+           batch->closed_n < BROKER_BATCH) {
         struct heap_node *h = heap_min(&b->due);
 
         if (!h || h->key > now_ms)
             return;
-        struct lease_node *n = (struct lease_node *)((char *)h - offsetof(struct lease_node, due));
-        if (n->ending_seq)
-            batch->closed[batch->closed_n++] = n->l.lease_id;
-        else
-            batch->expired[batch->expired_n++] = n->l.lease_id;
-        (void)heap_put(&b->due, h, now_ms + STORE_RETRY_MS);
+        due_sort(b, (struct lease_node *)((char *)h - offsetof(struct lease_node, due)), now_ms,
+                 batch);
     }
 }
 
@@ -369,12 +395,14 @@ static int64_t ping_every_us(const struct broker *b)
 
 void broker_tick(struct broker *b)
 {
-    struct due_batch batch = {.expired_n = 0, .closed_n = 0};
+    struct due_batch batch = {.expired_n = 0};
     int64_t now_us = clock_boot_us(b->clock);
 
     due_collect(b, clock_wall_ms(b->clock), &batch);
     if (batch.expired_n)
         b->hooks.expired(b->hooks.ctx, batch.expired, batch.expired_n);
+    if (batch.expiring_n && b->hooks.expiring)
+        b->hooks.expiring(b->hooks.ctx, batch.expiring, batch.expiring_n);
     if (batch.closed_n)
         b->hooks.closed(b->hooks.ctx, batch.closed, batch.closed_n);
     broker_waits_tick(b, now_us);

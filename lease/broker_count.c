@@ -49,14 +49,44 @@ void broker_uncount(struct broker *b, struct lease_node *n)
     n->counted = false;
 }
 
+struct unconfirmed_batch {
+    struct id ids[BROKER_BATCH];
+    size_t n;
+};
+
+static void unconfirmed_tell(struct broker *b, struct unconfirmed_batch *batch)
+{
+    if (batch->n && b->hooks.unconfirmed)
+        b->hooks.unconfirmed(b->hooks.ctx, batch->ids, batch->n);
+    batch->n = 0;
+}
+
 /* Only time makes a lease unconfirmed, and only where a door is behind. */
+static void count_late(struct broker *b, struct session *s, struct unconfirmed_batch *batch)
+{
+    struct lease_node *n;
+
+    DL_FOREACH (s->leases, n) {
+        bool was = n->counted && n->counted_as == LEASE_UNCONFIRMED;
+
+        broker_count_lease(b, n);
+        if (was || n->counted_as != LEASE_UNCONFIRMED)
+            continue;
+        batch->ids[batch->n++] = n->l.lease_id;
+        if (batch->n == BROKER_BATCH)
+            unconfirmed_tell(b, batch);
+    }
+}
+
 void broker_count_tick(struct broker *b)
 {
+    struct unconfirmed_batch batch = {.n = 0};
     struct session *s, *next;
 
     HASH_ITER (hh, b->sessions, s, next)
         if (s->acked < s->seq)
-            broker_count_session(b, s);
+            count_late(b, s, &batch);
+    unconfirmed_tell(b, &batch);
 }
 
 /* --- questions ------------------------------------------------------------------------------- */

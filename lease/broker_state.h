@@ -35,13 +35,15 @@ struct session;
 struct lease_node {
     struct lease l;
     struct session *session;
-    struct heap_node due; /* open: exp; ending: when nothing can hold the token any more */
-    int64_t active_seq;   /* the door knows the lease once it has applied this: the state never goes
+    struct heap_node
+        due; /* open: soon before exp, then exp; ending: when nothing can hold the token any more */
+    int64_t active_seq; /* the door knows the lease once it has applied this: the state never goes
                              back, whatever seq a renewal gets */
-    int64_t ending_seq;   /* of the log entry that ends it; 0: open */
-    int64_t ending_us;    /* boot clock of that commit */
-    bool close_asked;     /* `closed` was called and its change has not come back yet */
-    bool counted;         /* in the broker's counts, in the state … */
+    int64_t ending_seq; /* of the log entry that ends it; 0: open */
+    int64_t ending_us;  /* boot clock of that commit */
+    bool warned;        /* `expiring` was called for this term */
+    bool close_asked;   /* `closed` was called and its change has not come back yet */
+    bool counted;       /* in the broker's counts, in the state … */
     enum lease_state counted_as;
     struct lease_node *prev, *next; /* of the session */
     UT_hash_handle hh;

@@ -202,7 +202,8 @@ int lease_issue(struct store_tx *tx, const struct lease_policy *p, const char *k
     snprintf(l.kid, sizeof l.kid, "%s", kid);
     snprintf(l.cnf_jkt, sizeof l.cnf_jkt, "%s", r->cnf_jkt ? r->cnf_jkt : "");
     if (lease_log(tx, &l, "grant", &l.grant_seq, e) || store_lease_insert(tx, &l, e) ||
-        lease_audit(tx, caller, "lease.issue", &l.lease_id, "", e))
+        lease_audit(tx, caller, "lease.issue", &l.lease_id, "", e) ||
+        lease_event(tx, "lease.granted", &l, e))
         return -1;
     store_emit(tx, &(struct change){.kind = CHANGE_GRANT, .seq = l.grant_seq, .lease = l});
     *ret = l;
@@ -243,7 +244,8 @@ int lease_renew(struct store_tx *tx, const struct lease_policy *p, const char *k
     l.expires_at = min64(expiry_ms(p, now_ms, ttl_s), l.max_expires_at);
     snprintf(l.renewed_kid, sizeof l.renewed_kid, "%s", kid);
     if (lease_log(tx, &l, "extend", &l.grant_seq, e) || store_lease_update(tx, &l, e) ||
-        lease_audit(tx, caller, "lease.renew", &l.lease_id, "", e))
+        lease_audit(tx, caller, "lease.renew", &l.lease_id, "", e) ||
+        lease_event(tx, "lease.renewed", &l, e))
         return -1;
     store_emit(tx, &(struct change){.kind = CHANGE_EXTEND, .seq = l.grant_seq, .lease = l});
     *ret = l;

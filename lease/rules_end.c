@@ -5,7 +5,7 @@
 #include "leasehold/door_proto.h"
 #include "rules.h"
 
-static bool is_open(const struct lease *l)
+bool lease_is_open(const struct lease *l)
 {
     return l->state == LEASE_PENDING || l->state == LEASE_ACTIVE;
 }
@@ -26,13 +26,14 @@ int lease_end_one(struct store_tx *tx, const struct lease *lease, const struct l
     struct lease l = *lease;
     int64_t seq;
 
-    if (!is_open(&l)) {
+    if (!lease_is_open(&l)) {
         *ret_changed = false;
         return 0;
     }
     if (lease_log(tx, &l, "revoke", &seq, e) ||
         mark_ending(tx, &l, LEASE_REVOKING, how->reason, e) ||
-        lease_audit(tx, how->caller, "lease.revoke", &l.lease_id, how->reason, e))
+        lease_audit(tx, how->caller, "lease.revoke", &l.lease_id, how->reason, e) ||
+        lease_event(tx, "lease.revoked", &l, e))
         return -1;
     store_emit(tx,
                &(struct change){.kind = CHANGE_REVOKE, .seq = seq, .code = how->code, .lease = l});
@@ -53,12 +54,15 @@ static int end_each(void *ctx, const struct lease *lease, struct err *e)
     struct session_end *s = ctx;
     struct lease l = *lease;
 
-    if (!is_open(&l))
+    if (!lease_is_open(&l))
         return 0;
     s->n++;
-    if (mark_ending(s->tx, &l, LEASE_REVOKING, s->how->reason, e))
-        return -1;
-    return lease_audit(s->tx, s->how->caller, "lease.revoke", &l.lease_id, s->how->reason, e);
+    return mark_ending(s->tx, &l, LEASE_REVOKING, s->how->reason, e) ||
+                   lease_audit(s->tx, s->how->caller, "lease.revoke", &l.lease_id, s->how->reason,
+                               e) ||
+                   lease_event(s->tx, "lease.revoked", &l, e)
+               ? -1
+               : 0;
 }
 
 int lease_end_session(struct store_tx *tx, const struct sandbox *session,
@@ -84,9 +88,8 @@ int lease_end_session(struct store_tx *tx, const struct sandbox *session,
 
 /* --- time ------------------------------------------------------------------------------------ */
 
-/* Its chat may have been deleted since the broker asked. */
-static int get_if_there(struct store_tx *tx, const struct id *id, struct lease *ret,
-                        bool *ret_there, struct err *e)
+int lease_get_if_there(struct store_tx *tx, const struct id *id, struct lease *ret, bool *ret_there,
+                       struct err *e)
 {
     struct err why;
 
@@ -103,14 +106,14 @@ static int expire_one(struct store_tx *tx, const struct id *id, struct err *e)
     int64_t seq;
     bool there;
 
-    if (get_if_there(tx, id, &l, &there, e))
+    if (lease_get_if_there(tx, id, &l, &there, e))
         return -1;
     if (!there)
         return 0;
-    if (!is_open(&l) || l.expires_at > store_now_ms(tx))
+    if (!lease_is_open(&l) || l.expires_at > store_now_ms(tx))
         return 0;
     if (lease_log(tx, &l, "revoke", &seq, e) || mark_ending(tx, &l, LEASE_EXPIRING, "expired", e) ||
-        lease_audit(tx, NULL, "lease.expire", id, "", e))
+        lease_audit(tx, NULL, "lease.expire", id, "", e) || lease_event(tx, "lease.expired", &l, e))
         return -1;
     store_emit(tx,
                &(struct change){
@@ -131,7 +134,7 @@ static int consume_one(struct store_tx *tx, const struct id *lease_id, struct er
     struct lease l;
     bool there;
 
-    if (get_if_there(tx, lease_id, &l, &there, e))
+    if (lease_get_if_there(tx, lease_id, &l, &there, e))
         return -1;
     if (!there || l.consumed_at || l.use != USE_ONCE)
         return 0;
@@ -166,7 +169,7 @@ int lease_close(struct store_tx *tx, const struct id *ids, size_t n, struct err 
         struct lease l;
         bool there;
 
-        if (get_if_there(tx, &ids[i], &l, &there, e))
+        if (lease_get_if_there(tx, &ids[i], &l, &there, e))
             return -1;
         if (there && l.state != LEASE_CLOSED && close_lease(tx, &l, e))
             return -1;
@@ -184,9 +187,11 @@ static int close_each(void *ctx, const struct lease *lease, struct err *e)
     struct session_close *s = ctx;
     struct lease l = *lease;
 
-    if (is_open(&l)) {
+    if (lease_is_open(&l)) {
         l.revoked_at = store_now_ms(s->tx);
         snprintf(l.revoked_reason, sizeof l.revoked_reason, "%s", s->reason);
+        if (lease_event(s->tx, "lease.revoked", &l, e))
+            return -1;
     }
     return close_lease(s->tx, &l, e);
 }

@@ -51,6 +51,10 @@ struct broker_hooks {
      * that come back through broker_apply. At most BROKER_BATCH ids. */
     void (*closed)(void *ctx, const struct id *ids, size_t n);
     void (*expired)(void *ctx, const struct id *ids, size_t n);
+    /* Worth telling, nothing more; may be NULL: these leases run out soon | have been ending for a
+     * while without a word of their door. At most BROKER_BATCH ids. */
+    void (*expiring)(void *ctx, const struct id *ids, size_t n);
+    void (*unconfirmed)(void *ctx, const struct id *ids, size_t n);
     /* Make durable: this `once` lease has let in. */
     void (*consumed)(void *ctx, const struct id *lease_id);
     /* The door of a session is live and its agent is up (ready), or no more. */

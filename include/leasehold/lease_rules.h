@@ -78,6 +78,16 @@ int lease_end_session(struct store_tx *tx, const struct sandbox *session,
  * `expiring`. */
 int lease_expire(struct store_tx *tx, const struct id *ids, size_t n, struct err *e) MUST_CHECK;
 
+/* So long before its end at most a lease that is not renewed is told of (broker.h). */
+#define LEASE_EXPIRING_MS 15000
+
+/* For the event log alone: these leases will run out soon | were to end, and their door has not
+ * confirmed it. Those of which it is not true any more are passed over. */
+int lease_tell_expiring(struct store_tx *tx, const struct id *ids, size_t n,
+                        struct err *e) MUST_CHECK;
+int lease_tell_unconfirmed(struct store_tx *tx, const struct id *ids, size_t n,
+                           struct err *e) MUST_CHECK;
+
 /* These leases let in once, and have done so. */
 int lease_consume(struct store_tx *tx, const struct id *ids, size_t n, struct err *e) MUST_CHECK;
 

@@ -37,6 +37,8 @@ struct fixture {
     int closed_code;
     struct id closed[512], expired[2048];
     size_t closed_n, expired_n, expired_calls;
+    struct id expiring, unconfirmed; /* the last ones told of */
+    size_t expiring_n, unconfirmed_n;
     bool live;
     enum door_agent agent;
     int64_t activity;
@@ -94,6 +96,24 @@ static inline void on_expired(void *ctx, const struct id *ids, size_t n)
         f->expired[f->expired_n++] = ids[i];
 }
 
+static inline void on_expiring(void *ctx, const struct id *ids, size_t n)
+{
+    struct fixture *f = ctx;
+
+    assert_true(n > 0 && n <= BROKER_BATCH);
+    f->expiring = ids[n - 1];
+    f->expiring_n += n;
+}
+
+static inline void on_unconfirmed(void *ctx, const struct id *ids, size_t n)
+{
+    struct fixture *f = ctx;
+
+    assert_true(n > 0 && n <= BROKER_BATCH);
+    f->unconfirmed = ids[n - 1];
+    f->unconfirmed_n += n;
+}
+
 static inline void on_session(void *ctx, const struct id *id, bool live, enum door_agent agent)
 {
     struct fixture *f = ctx;
@@ -148,6 +168,8 @@ static inline int setup(void **state)
                                  .close = on_close,
                                  .closed = on_closed,
                                  .expired = on_expired,
+                                 .expiring = on_expiring,
+                                 .unconfirmed = on_unconfirmed,
                                  .session = on_session,
                                  .activity = on_activity,
                                  .event = on_event,

@@ -248,6 +248,56 @@ static void a_renewed_lease_does_not_expire_at_its_first_time(void **state)
     assert_int_equal(f->expired_n, 1);
 }
 
+static void pass(struct fixture *f, int64_t ms)
+{
+    f->wall_ms += ms;
+    f->boot_us += ms * 1000;
+    broker_tick(f->broker);
+}
+
+static void a_lease_is_told_of_once_a_term_shortly_before_it_expires(void **state)
+{
+    struct fixture *f = *state;
+    struct lease l = grant(f, 100, 1), brief = grant(f, 4, 2);
+
+    pass(f, 2999);
+    assert_int_equal(f->expiring_n, 0);
+    pass(f, 1); /* the last quarter of four seconds */
+    assert_int_equal(f->expiring_n, 1);
+    assert_true(id_equal(&f->expiring, &brief.lease_id));
+    pass(f, 500);
+    assert_int_equal(f->expired_n, 0);
+    pass(f, 500);
+    assert_int_equal(f->expired_n, 1);
+
+    for (int64_t at = 4000; at < 85000; at += 1000)
+        pass(f, 1000); /* the last fifteen seconds of a long one */
+    assert_int_equal(f->expiring_n, 2);
+    assert_true(id_equal(&f->expiring, &l.lease_id));
+    l.expires_at = f->wall_ms + 100000;
+    struct change c = {.kind = CHANGE_EXTEND, .seq = 3, .lease = l};
+    broker_apply(f->broker, &c, 1, f->boot_us);
+    pass(f, 84000);
+    assert_int_equal(f->expiring_n, 2);
+    pass(f, 1000);
+    assert_int_equal(f->expiring_n, 3);
+}
+
+static void an_unconfirmed_lease_is_told_of_once(void **state)
+{
+    struct fixture *f = *state;
+    struct lease l = grant(f, 100, 1), sound = grant(f, 100, 2);
+
+    (void)sound;
+    revoke(f, &l, 3);
+    pass(f, 1900);
+    assert_int_equal(f->unconfirmed_n, 0);
+    for (int i = 0; i < 5; i++)
+        pass(f, 1000);
+    assert_int_equal(f->unconfirmed_n, 1);
+    assert_true(id_equal(&f->unconfirmed, &l.lease_id));
+}
+
 static void an_unconfirmed_lease_is_closed_when_nothing_can_hold_its_token(void **state)
 {
     struct fixture *f = *state;
@@ -493,6 +543,8 @@ int main(void)
         T(a_wait_ends_with_its_time_or_with_the_session),
         T(expiry_comes_in_bounded_batches_and_is_asked_for_again),
         T(a_renewed_lease_does_not_expire_at_its_first_time),
+        T(a_lease_is_told_of_once_a_term_shortly_before_it_expires),
+        T(an_unconfirmed_lease_is_told_of_once),
         T(an_unconfirmed_lease_is_closed_when_nothing_can_hold_its_token),
         T(the_end_of_a_session_retires_its_door_and_forgets_its_leases),
         T(a_door_that_comes_back_gets_what_it_missed_and_nothing_else),

@@ -1,0 +1,72 @@
+/* What the event log says of leases. */
+#include <inttypes.h>
+
+#include "leasehold/clock.h"
+#include "leasehold/json.h"
+#include "rules.h"
+
+#define DATA_CAP 1024
+
+static void data_put(const struct lease *l, struct buf *out)
+{
+    char at[TIME_TEXT];
+
+    buf_printf(
+        out, "{\"lease_id\":\"%s\",\"session_id\":\"%s\",\"chat_id\":\"%s\",\"user_id\":\"%s\"",
+        ID_STR(&l->lease_id), ID_STR(&l->session_id), ID_STR(&l->chat_id), ID_STR(&l->user_id));
+    buf_printf(out, ",\"expires_at\":\"%s\",\"reason\":", time_format(l->expires_at, at));
+    json_add_string(out, l->revoked_reason, strlen(l->revoked_reason));
+    buf_add_char(out, '}');
+}
+
+int lease_event(struct store_tx *tx, const char *name, const struct lease *l, struct err *e)
+{
+    struct buf data;
+    int rc;
+
+    buf_init(&data, DATA_CAP);
+    data_put(l, &data);
+    rc = buf_ok(&data) ? store_event_append(tx,
+                                            &(struct store_event){.name = name,
+                                                                  .user_id = l->user_id,
+                                                                  .chat_id = l->chat_id,
+                                                                  .session_id = l->session_id,
+                                                                  .data = data.data},
+                                            e)
+                       : err_set(e, ERR_INTERNAL, "no memory for event %s", name);
+    buf_done(&data);
+    return rc;
+}
+
+/* Renewed meanwhile, it has a whole term again. */
+int lease_tell_expiring(struct store_tx *tx, const struct id *ids, size_t n, struct err *e)
+{
+    int64_t now = store_now_ms(tx);
+
+    for (size_t i = 0; i < n; i++) {
+        struct lease l;
+        bool there;
+
+        if (lease_get_if_there(tx, &ids[i], &l, &there, e))
+            return -1;
+        if (there && lease_is_open(&l) && l.expires_at > now &&
+            l.expires_at - now <= LEASE_EXPIRING_MS && lease_event(tx, "lease.expiring", &l, e))
+            return -1;
+    }
+    return 0;
+}
+
+int lease_tell_unconfirmed(struct store_tx *tx, const struct id *ids, size_t n, struct err *e)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct lease l;
+        bool there;
+
+        if (lease_get_if_there(tx, &ids[i], &l, &there, e))
+            return -1;
+        if (there && (l.state == LEASE_REVOKING || l.state == LEASE_EXPIRING) &&
+            lease_event(tx, "lease.unconfirmed", &l, e))
+            return -1;
+    }
+    return 0;
+}
