@@ -180,22 +180,19 @@ static int door_audit_run(struct store_tx *tx, void *arg, struct err *e)
 {
     const struct door_audit *a = arg;
     bool of_lease = !id_is_zero(&a->ev.lease_id);
-    char actor[64], object[64], detail[128];
+    char actor[64], detail[128];
 
     snprintf(actor, sizeof actor, "door:%s", ID_STR(&a->ev.session_id));
-    snprintf(object, sizeof object, "%s:%s", of_lease ? "lease" : "sandbox",
-             ID_STR(of_lease ? &a->ev.lease_id : &a->ev.session_id));
     detail_of(a, detail, sizeof detail);
-    return store_audit(tx,
-                       &(struct audit_entry){.at = store_now_ms(tx),
-                                             .actor = actor,
-                                             .action = action_of(&a->ev),
-                                             .object = object,
-                                             .outcome = a->ev.kind == BROKER_DENY ? "denied" : "ok",
-                                             .address = "",
-                                             .request_id = "",
-                                             .detail = detail},
-                       e);
+    return store_audit_deed(
+        tx,
+        &(struct audit_deed){.actor = actor,
+                             .action = action_of(&a->ev),
+                             .kind = of_lease ? "lease" : "sandbox",
+                             .id = of_lease ? &a->ev.lease_id : &a->ev.session_id,
+                             .outcome = a->ev.kind == BROKER_DENY ? "denied" : "ok",
+                             .detail = detail},
+        e);
 }
 
 static void audit_lost(struct services *s, const struct broker_event *ev, const struct err *e)

@@ -85,21 +85,16 @@ static int make_dirs(const char *dir, struct err *e)
 static int insert_key(struct store_tx *tx, void *arg, struct err *e)
 {
     struct api_key *k = arg;
-    char object[sizeof "api_key:" + ID_TEXT];
 
     k->created_at = store_now_ms(tx);
-    snprintf(object, sizeof object, "api_key:%s", ID_STR(&k->key_id));
     return store_api_key_insert(tx, k, e) ||
-                   store_audit(tx,
-                               &(struct audit_entry){.at = k->created_at,
-                                                     .actor = "init",
-                                                     .action = "key.create",
-                                                     .object = object,
-                                                     .outcome = "ok",
-                                                     .address = "",
-                                                     .request_id = "",
-                                                     .detail = "admin"},
-                               e)
+                   store_audit_deed(tx,
+                                    &(struct audit_deed){.actor = "init",
+                                                         .action = "key.create",
+                                                         .kind = "api_key",
+                                                         .id = &k->key_id,
+                                                         .detail = "admin"},
+                                    e)
                ? -1
                : 0;
 }

@@ -49,19 +49,10 @@ int chat_visible(struct store_tx *tx, const struct caller *caller, const struct 
 static int audit(struct store_tx *tx, struct call *c, const char *action, const struct id *chat_id,
                  struct err *e)
 {
-    char object[sizeof "chat:" + ID_TEXT];
-
-    snprintf(object, sizeof object, "chat:%s", ID_STR(chat_id));
-    return store_audit(tx,
-                       &(struct audit_entry){.at = store_now_ms(tx),
-                                             .actor = ID_STR(&c->caller.key_id),
-                                             .action = action,
-                                             .object = object,
-                                             .outcome = "ok",
-                                             .address = c->caller.address,
-                                             .request_id = c->request_id,
-                                             .detail = ""},
-                       e);
+    return store_audit_deed(
+        tx,
+        &(struct audit_deed){.caller = &c->caller, .action = action, .kind = "chat", .id = chat_id},
+        e);
 }
 
 struct ensure {

@@ -79,19 +79,13 @@ static int check(const struct call *c, const struct api_key *k, bool new_expiry,
 
 static int audit(struct call *c, const struct api_key *k, struct err *e)
 {
-    char object[sizeof "api_key:" + ID_TEXT];
-
-    snprintf(object, sizeof object, "api_key:%s", ID_STR(&k->key_id));
-    return store_audit(c->tx,
-                       &(struct audit_entry){.at = store_now_ms(c->tx),
-                                             .actor = ID_STR(&c->caller.key_id),
-                                             .action = c->op->name,
-                                             .object = object,
-                                             .outcome = "ok",
-                                             .address = c->caller.address,
-                                             .request_id = c->request_id,
-                                             .detail = role_names[k->role]},
-                       e);
+    return store_audit_deed(c->tx,
+                            &(struct audit_deed){.caller = &c->caller,
+                                                 .action = c->op->name,
+                                                 .kind = "api_key",
+                                                 .id = &k->key_id,
+                                                 .detail = role_names[k->role]},
+                            e);
 }
 
 int op_key_create(struct call *c, struct err *e)

@@ -161,26 +161,20 @@ int op_lease_revoke(struct call *c, struct err *e)
 static int audit(struct call *c, const struct store_match *m, const struct bulk *b, struct err *e)
 {
     static const char *const names[] = {
-        [MATCH_ALL] = "all",   [MATCH_SESSION] = "session", [MATCH_CHAT] = "chat",
-        [MATCH_USER] = "user", [MATCH_API_KEY] = "api_key", [MATCH_KID] = "kid"};
-    char object[16 + TOKEN_KID_TEXT], detail[16 + REASON_MAX + 32];
+        [MATCH_ALL] = "leases", [MATCH_SESSION] = "session", [MATCH_CHAT] = "chat",
+        [MATCH_USER] = "user",  [MATCH_API_KEY] = "api_key", [MATCH_KID] = "kid"};
+    char detail[16 + REASON_MAX + 32];
 
-    if (m->by == MATCH_ALL)
-        snprintf(object, sizeof object, "leases:all");
-    else
-        snprintf(object, sizeof object, "%s:%s", names[m->by],
-                 m->by == MATCH_KID ? m->kid : ID_STR(&m->id));
     snprintf(detail, sizeof detail, "n=%zu reason=%s", b->n, b->how.reason);
-    return store_audit(c->tx,
-                       &(struct audit_entry){.at = store_now_ms(c->tx),
-                                             .actor = ID_STR(&c->caller.key_id),
-                                             .action = "lease.revoke_by",
-                                             .object = object,
-                                             .outcome = "ok",
-                                             .address = c->caller.address,
-                                             .request_id = c->request_id,
-                                             .detail = detail},
-                       e);
+    return store_audit_deed(
+        c->tx,
+        &(struct audit_deed){.caller = &c->caller,
+                             .action = "lease.revoke_by",
+                             .kind = names[m->by],
+                             .id = m->by == MATCH_ALL || m->by == MATCH_KID ? NULL : &m->id,
+                             .name = m->by == MATCH_KID ? m->kid : "all",
+                             .detail = detail},
+        e);
 }
 
 static int collect_match(struct call *c, struct bulk *b, const struct revoke_selector *s,

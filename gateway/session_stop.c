@@ -16,23 +16,14 @@
 int session_audit(struct store_tx *tx, const struct caller *caller, const char *action,
                   const struct sandbox *s, const char *outcome, struct err *e)
 {
-    char object[sizeof "sandbox:" + ID_TEXT];
-    char actor[ID_TEXT] = "gateway";
-
-    if (caller && !id_is_zero(&caller->key_id))
-        id_format(&caller->key_id, actor);
-    snprintf(object, sizeof object, "sandbox:%s", ID_STR(&s->session_id));
-    return store_audit(
-        tx,
-        &(struct audit_entry){.at = store_now_ms(tx),
-                              .actor = actor,
-                              .action = action,
-                              .object = object,
-                              .outcome = outcome,
-                              .address = caller && caller->address ? caller->address : "",
-                              .request_id = caller && caller->request_id ? caller->request_id : "",
-                              .detail = s->reason},
-        e);
+    return store_audit_deed(tx,
+                            &(struct audit_deed){.caller = caller,
+                                                 .action = action,
+                                                 .kind = "sandbox",
+                                                 .id = &s->session_id,
+                                                 .outcome = outcome,
+                                                 .detail = s->reason},
+                            e);
 }
 
 int64_t session_expiry(int64_t max_expires_at, int64_t last_activity_at, int64_t idle_ttl_s)

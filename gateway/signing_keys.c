@@ -335,19 +335,11 @@ static int tell(struct store_tx *tx, struct err *e)
 static int audit(struct store_tx *tx, const struct call *c, const char *action, const char *kid,
                  struct err *e)
 {
-    char object[sizeof "signing_key:" + TOKEN_KID_TEXT];
-
-    snprintf(object, sizeof object, "signing_key:%s", kid);
-    return store_audit(tx,
-                       &(struct audit_entry){.at = store_now_ms(tx),
-                                             .actor = c ? ID_STR(&c->caller.key_id) : "gateway",
-                                             .action = action,
-                                             .object = object,
-                                             .outcome = "ok",
-                                             .address = c ? c->caller.address : "",
-                                             .request_id = c ? c->request_id : "",
-                                             .detail = ""},
-                       e);
+    return store_audit_deed(
+        tx,
+        &(struct audit_deed){
+            .caller = c ? &c->caller : NULL, .action = action, .kind = "signing_key", .name = kid},
+        e);
 }
 
 static int add_made(struct store_tx *tx, struct key_change *k, struct rows *r, struct err *e)

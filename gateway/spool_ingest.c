@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "leasehold/history.h"
+#include "chat_log.h"
 #include "leasehold/spool.h"
 
 #define CHUNK_BYTES (2u * SPOOL_MAX) /* at least one record is whole in it */
@@ -18,8 +18,7 @@ struct ingest {
     struct services *s;
     int fd;
     int64_t end; /* of the file when we came: what is said meanwhile is for the next time */
-    struct history_place place;
-    struct history *history;
+    struct chat_log log;
     struct history_spool at;
     bool
         from_mark; /* history.db has nothing of it: what is missing before was taken in elsewhere */
@@ -37,75 +36,6 @@ int spool_path(const struct services *s, const struct id *session_id, char *ret,
                          ID_STR(session_id)) >= size)
         return err_set(e, ERR_INTERNAL, "storage.data_dir is too long a path");
     return 0;
-}
-
-/* --- telling ----------------------------------------------------------------------------------- */
-
-struct telling {
-    const char *action, *object, *outcome, *detail;
-};
-
-static int tell_row(struct store_tx *tx, void *arg, struct err *e)
-{
-    const struct telling *t = arg;
-
-    return store_audit(tx,
-                       &(struct audit_entry){.at = store_now_ms(tx),
-                                             .actor = "gateway",
-                                             .action = t->action,
-                                             .object = t->object,
-                                             .outcome = t->outcome,
-                                             .address = "",
-                                             .request_id = "",
-                                             .detail = t->detail},
-                       e);
-}
-
-static void tell(struct services *s, const char *action, const char *kind, const struct id *id,
-                 const char *detail)
-{
-    char object[16 + ID_TEXT];
-    struct telling t = {.action = action, .object = object, .outcome = "failed", .detail = detail};
-    struct err e;
-
-    snprintf(object, sizeof object, "%s:%s", kind, ID_STR(id));
-    log_event(s->log, LOG_ERROR, action, LF_STR("object", object), LF_STR("detail", detail));
-    if (store_write(s->store, tell_row, &t, &e))
-        log_error(s->log, "audit_lost", &e, LF_STR("action", action));
-}
-
-/* --- the chat's history ------------------------------------------------------------------------ */
-
-static int replace(struct ingest *in, struct err *e)
-{
-    char name[HISTORY_BROKEN_NAME];
-    bool damaged;
-
-    history_close(in->history);
-    in->history = NULL;
-    if (history_move_aside(&in->place, clock_wall_ms(in->s->clock), name, e))
-        return -1;
-    tell(in->s, "history.broken", "chat", &in->place.chat_id, name);
-    return history_open(&in->place, &in->history, &damaged, e);
-}
-
-static int open_history(struct ingest *in, struct err *e)
-{
-    bool damaged;
-
-    if (!history_open(&in->place, &in->history, &damaged, e))
-        return 0;
-    return damaged ? replace(in, e) : -1;
-}
-
-/* A damaged history.db is found out at any moment; then once more with a new one. */
-static int append(struct ingest *in, const struct history_spool *to, struct err *e)
-{
-    if (!history_append(in->history, in->messages, in->messages_n, to, e))
-        return 0;
-    if (!history_is_damaged(in->history) || replace(in, e))
-        return -1;
-    return history_append(in->history, in->messages, in->messages_n, to, e);
 }
 
 /* --- the spool --------------------------------------------------------------------------------- */
@@ -129,7 +59,7 @@ static int find_start(struct ingest *in, const struct id *session_id, struct err
     uint8_t mark[SPOOL_MARK];
     int64_t taken;
 
-    if (history_spool_get(in->history, session_id, &in->at, e))
+    if (history_spool_get(in->log.history, session_id, &in->at, e))
         return -1;
     in->from_mark = in->at.bytes == 0;
     if (!in->from_mark)
@@ -200,7 +130,7 @@ static int ingest_chunk(struct ingest *in, bool *ret_more, struct err *e)
     at.bytes += (int64_t)take_chunk(in, &at, (size_t)n);
     if (at.bytes == in->at.bytes)
         return 0;
-    if (append(in, &at, e))
+    if (chat_log_append(&in->log, in->messages, in->messages_n, &at, e))
         return -1;
     in->at = at;
     set_free(in);
@@ -212,7 +142,7 @@ static int ingest_all(struct ingest *in, const struct id *session_id, struct err
 {
     bool more = true;
 
-    if (open_history(in, e) || find_start(in, session_id, e))
+    if (find_start(in, session_id, e))
         return -1;
     while (more)
         if (ingest_chunk(in, &more, e))
@@ -229,12 +159,12 @@ static int finish(const struct ingest *in, const struct id *session_id, const ch
 
     if (in->at.lost) {
         snprintf(detail, sizeof detail, "messages=%lld", (long long)in->at.lost);
-        tell(in->s, "history.lost", "sandbox", session_id, detail);
+        chat_log_tell(in->s, "history.lost", "sandbox", session_id, detail);
     }
     if (in->at.bytes < in->end) {
         snprintf(detail, sizeof detail, "%s bytes=%lld", in->broken ? "broken" : "torn",
                  (long long)(in->end - in->at.bytes));
-        tell(in->s, "history.spool_cut", "sandbox", session_id, detail);
+        chat_log_tell(in->s, "history.spool_cut", "sandbox", session_id, detail);
     }
     snprintf(aside, sizeof aside, "%s.broken", path);
     if ((in->broken ? rename(path, aside) : unlink(path)) && errno != ENOENT)
@@ -261,18 +191,17 @@ static int forget(struct services *s, const struct id *session_id, const char *p
 static int ingest_open(struct ingest *in, const struct sandbox *row, const char *path, bool final,
                        struct err *e)
 {
-    const struct config_sandbox *cfg = &in->s->cfg->sandbox;
     struct stat st;
+    int rc;
 
     if (fstat(in->fd, &st))
         return err_sys(e, ERR_INTERNAL, errno, "look at a spool");
     in->end = st.st_size;
-    in->place = (struct history_place){.root = cfg->chats_root,
-                                       .user_id = row->user_id,
-                                       .chat_id = row->chat_id,
-                                       .uid = cfg->uid,
-                                       .gid = cfg->gid};
-    if (ingest_all(in, &row->session_id, e))
+    if (chat_log_open(&in->log, in->s, &row->user_id, &row->chat_id, e))
+        return -1;
+    rc = ingest_all(in, &row->session_id, e);
+    chat_log_close(&in->log);
+    if (rc)
         return -1;
     if (final)
         return finish(in, &row->session_id, path, e);
@@ -299,10 +228,8 @@ int spool_ingest(struct services *s, const struct id *session_id, bool final, st
     if (!rc) {
         in->s = s;
         in->fd = fd;
-        in->history = NULL;
         in->broken = false;
         rc = ingest_open(in, &row, path, final, e);
-        history_close(in->history);
     } else if (in && e->code == ERR_NOT_FOUND) {
         rc = forget(s, session_id, path, e);
     }

@@ -57,23 +57,11 @@ int lease_request_check(const struct lease_policy *p, const struct lease_request
 int lease_audit(struct store_tx *tx, const struct caller *caller, const char *action,
                 const struct id *lease_id, const char *detail, struct err *e)
 {
-    char object[sizeof "lease:" + ID_TEXT];
-    char actor[ID_TEXT] = "gateway";
-
-    if (caller && !id_is_zero(&caller->key_id))
-        id_format(&caller->key_id, actor);
-    snprintf(object, sizeof object, "lease:%s", ID_STR(lease_id));
-    struct audit_entry a = {
-        .at = store_now_ms(tx),
-        .actor = actor,
-        .action = action,
-        .object = object,
-        .outcome = "ok",
-        .address = caller && caller->address ? caller->address : "",
-        .request_id = caller && caller->request_id ? caller->request_id : "",
-        .detail = detail,
-    };
-    return store_audit(tx, &a, e);
+    return store_audit_deed(
+        tx,
+        &(struct audit_deed){
+            .caller = caller, .action = action, .kind = "lease", .id = lease_id, .detail = detail},
+        e);
 }
 
 int lease_log(struct store_tx *tx, const struct lease *l, const char *op, int64_t *ret_seq,

@@ -27,6 +27,11 @@ static const char *const steps[] = {
     "CREATE TABLE projection (md_seq INTEGER NOT NULL, md_bytes INTEGER NOT NULL);"
     "INSERT INTO projection (md_seq, md_bytes) VALUES (0, 0);"
     "UPDATE meta SET schema_version = 2;",
+
+    /* What the client calls a message that it may send again. */
+    "ALTER TABLE messages ADD COLUMN client_id TEXT;"
+    "CREATE UNIQUE INDEX messages_sent_once ON messages (client_id) WHERE client_id IS NOT NULL;"
+    "UPDATE meta SET schema_version = 3;",
 };
 
 #define VERSION ((int64_t)(sizeof(steps) / sizeof(steps[0])))

@@ -109,6 +109,39 @@ static int make_missing(const struct history *h, struct err *e)
     return 0;
 }
 
+static int size_of(int dir, const char *name, int64_t *ret, struct err *e)
+{
+    struct stat st;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+        *ret = st.st_size;
+        return 0;
+    }
+    *ret = 0;
+    return errno == ENOENT ? 0 : err_sys(e, ERR_INTERNAL, errno, "cannot look at a history");
+}
+
+int history_bytes(const struct history_place *p, struct history_bytes *ret, struct err *e)
+{
+    struct history_bytes b;
+    int dir;
+    if (open_dir(p, &dir, e) != 0) {
+        return -1;
+    }
+    int rc = size_of(dir, "history.db", &b.db, e) != 0 || size_of(dir, "history.md", &b.md, e) != 0;
+    close(dir);
+    if (rc != 0) {
+        return -1;
+    }
+    *ret = b;
+    return 0;
+}
+
+int history_md_fd(const struct history *h, int64_t *ret_bytes)
+{
+    *ret_bytes = h->md.bytes;
+    return h->md.fd;
+}
+
 /* --- opening ---------------------------------------------------------------------------------- */
 
 /* By path, as SQLite needs it for its journal: every directory on it is ours alone. */
@@ -345,6 +378,46 @@ static int spool_put(struct history *h, const struct history_spool *s, struct er
     return stmt_run(&st, e) == 0 ? 0 : failed(h);
 }
 
+/* --- a client's own ids ----------------------------------------------------------------------- */
+
+static bool same_text(struct stmt *st, const char *text, size_t len)
+{
+    int stored_len;
+    const char *stored = column_borrow(st, &stored_len);
+    return (size_t)stored_len == len && memcmp(stored, text, len) == 0;
+}
+
+/* Is there a message of its client_id? Then m->is tells, and it has the answers. */
+static int find_known(struct history *h, struct history_message *m, struct err *e)
+{
+    struct stmt st;
+    bool row = false;
+    m->is = HISTORY_IS_NEW;
+    if (m->client_id == NULL) {
+        return 0;
+    }
+    if (stmt_open(&st, &h->conn, "message",
+                  "SELECT seq, message_id, at, role, author, content FROM messages"
+                  " WHERE client_id = ?",
+                  e) != 0) {
+        return failed(h);
+    }
+    bind_text(&st, m->client_id);
+    int rc = stmt_next(&st, &row, e);
+    if (rc != 0) {
+        note_damage(h);
+    } else if (row) {
+        m->seq = column_int(&st);
+        column_id(&st, &m->message_id);
+        m->at = column_int(&st);
+        bool same = column_enum(&st, history_role_names) == (int)m->role;
+        same = same_text(&st, m->author, strlen(m->author)) && same;
+        same = same_text(&st, m->content, m->content_len) && same;
+        m->is = same ? HISTORY_IS_KNOWN : HISTORY_IS_ANOTHER;
+    }
+    return stmt_end(&st, rc, e);
+}
+
 /* --- messages --------------------------------------------------------------------------------- */
 
 static int insert_row(struct history *h, const struct history_message *m, const struct id *session,
@@ -353,8 +426,9 @@ static int insert_row(struct history *h, const struct history_message *m, const 
     static const struct id none;
     struct stmt st;
     if (stmt_open(&st, &h->conn, "message",
-                  "INSERT INTO messages (seq, message_id, at, role, author, content, session_id, n)"
-                  " VALUES (?, ?, ?, ?, ?, ?, ?, NULLIF(?, 0))",
+                  "INSERT INTO messages"
+                  " (seq, message_id, at, role, author, content, session_id, n, client_id)"
+                  " VALUES (?, ?, ?, ?, ?, ?, ?, NULLIF(?, 0), NULLIF(?, ''))",
                   e) != 0) {
         return failed(h);
     }
@@ -366,7 +440,20 @@ static int insert_row(struct history *h, const struct history_message *m, const 
     bind_text_len(&st, m->content, m->content_len);
     bind_id_or_null(&st, session != NULL ? session : &none);
     bind_int(&st, m->n);
+    bind_text(&st, m->client_id);
     return stmt_run(&st, e) == 0 ? 0 : failed(h);
+}
+
+static int insert_new(struct history *h, struct history_message *m, const struct id *session,
+                      struct err *e)
+{
+    m->seq = h->last_seq + 1;
+    id_random(&m->message_id);
+    if (insert_row(h, m, session, e) != 0 || history_md_add(&h->md, m, e) != 0) {
+        return -1;
+    }
+    h->last_seq = m->seq;
+    return 0;
 }
 
 /* A message goes into both files as it can stand there. */
@@ -376,8 +463,6 @@ static int insert(struct history *h, struct history_message *m, const struct id 
     struct history_message clean = *m;
     struct buf text;
     int rc = 0;
-    clean.seq = h->last_seq + 1;
-    id_random(&clean.message_id);
     buf_init(&text, CLEAN_MAX);
     if (!history_text_is_clean(m->content, m->content_len)) {
         history_text_clean(m->content, m->content_len, &text);
@@ -386,14 +471,16 @@ static int insert(struct history *h, struct history_message *m, const struct id 
         clean.content_len = text.len;
     }
     if (rc == 0) {
-        rc = insert_row(h, &clean, session, e);
+        rc = find_known(h, &clean, e);
     }
-    if (rc == 0) {
-        rc = history_md_add(&h->md, &clean, e);
+    if (rc == 0 && clean.is == HISTORY_IS_NEW) {
+        rc = insert_new(h, &clean, session, e);
     }
     buf_done(&text);
     if (rc == 0) {
-        m->seq = h->last_seq = clean.seq;
+        m->is = clean.is;
+        m->at = clean.at;
+        m->seq = clean.seq;
         m->message_id = clean.message_id;
     }
     return rc;

@@ -16,8 +16,8 @@
 enum history_role { HISTORY_USER, HISTORY_AGENT, HISTORY_SYSTEM, HISTORY_TOOL };
 extern const char *const history_role_names[];
 
-/* Strings are borrowed. Of what is appended, seq and message_id are answers; content may be any
- * bytes: what is not UTF-8, and NUL, becomes U+FFFD. */
+/* Strings are borrowed. Of what is appended, seq, message_id and `is` are answers; content may be
+ * any bytes: what is not UTF-8, and NUL, becomes U+FFFD. */
 struct history_message {
     int64_t seq; /* 1, 2, 3 … in the chat */
     struct id message_id;
@@ -26,7 +26,13 @@ struct history_message {
     const char *author; /* without control characters */
     const char *content;
     size_t content_len;
-    int64_t n; /* in its session's spool; 0: it did not come from one */
+    int64_t n;             /* in its session's spool; 0: it did not come from one */
+    const char *client_id; /* appended once in a chat; NULL: none. Not read back */
+    enum history_is {
+        HISTORY_IS_NEW,
+        HISTORY_IS_KNOWN, /* by its client_id: nothing was added, seq, message_id and at tell of it */
+        HISTORY_IS_ANOTHER, /* the same, but its role, author or content differs */
+    } is;
 };
 
 struct history_place {
@@ -73,6 +79,17 @@ int history_append(struct history *h, struct history_message *messages, size_t m
 int history_each(struct history *h, int64_t after, int64_t limit,
                  int (*each)(void *ctx, const struct history_message *m, struct err *e), void *ctx,
                  struct err *e) MUST_CHECK;
+
+/* What both files take on the disk, as they are now; 0 of one that is missing. */
+struct history_bytes {
+    int64_t db, md;
+};
+int history_bytes(const struct history_place *p, struct history_bytes *ret,
+                  struct err *e) MUST_CHECK;
+
+/* The readable projection, for as long as the history is open: borrowed, its bytes up to *ret_bytes
+ * are right. */
+int history_md_fd(const struct history *h, int64_t *ret_bytes);
 
 /* Writes history.md again, out of history.db. */
 int history_md_rebuild(struct history *h, struct err *e) MUST_CHECK;

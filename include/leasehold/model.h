@@ -149,4 +149,16 @@ struct audit_entry {
     const char *detail; /* "" or short text; never a token */
 };
 
+/* What was done to a thing, by whom. */
+struct audit_deed {
+    const struct caller *caller; /* NULL, or one without a key: the gateway itself */
+    const char *actor;           /* instead of the caller's key */
+    const char *action;
+    const char *kind; /* of the thing … */
+    const struct id *id;
+    const char *name;    /* … without an id */
+    const char *outcome; /* NULL: "ok" */
+    const char *detail;  /* NULL: "" */
+};
+
 #endif

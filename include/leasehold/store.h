@@ -293,6 +293,8 @@ int store_api_key_may(struct store_tx *tx, const struct id *key_id, const struct
 
 /* Appends to the hash chain: hash = SHA-256(prev ‖ canonical row); docs/audit.md. */
 int store_audit(struct store_tx *tx, const struct audit_entry *a, struct err *e) MUST_CHECK;
+/* The same, of a deed: what every caller but the door's reports wants. */
+int store_audit_deed(struct store_tx *tx, const struct audit_deed *d, struct err *e) MUST_CHECK;
 /* Walks the chain. *ret_first_broken = 0 when it is whole, else the number of the row. */
 int store_audit_verify(struct store_tx *tx, int64_t *ret_checked, int64_t *ret_first_broken,
                        struct err *e) MUST_CHECK;

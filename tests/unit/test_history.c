@@ -178,6 +178,51 @@ static void messages_stand_in_both_files_in_order(void **state)
     assert_md(f, ENTRY("one") ENTRY("two") ENTRY("three"));
 }
 
+static void what_a_client_sends_again_is_there_once(void **state)
+{
+    struct fixture *f = *state;
+    struct history_message three[] = {message("one", 0), message("two", 0), message("one", 0)};
+    three[0].client_id = three[2].client_id = "mine";
+    assert_int_equal(history_append(f->h, three, 3, NULL, &f->e), 0);
+    assert_int_equal(three[0].is, HISTORY_IS_NEW);
+    assert_int_equal(three[1].is, HISTORY_IS_NEW);
+    assert_int_equal(three[2].is, HISTORY_IS_KNOWN);
+    assert_int_equal(three[2].seq, 1);
+    assert_true(id_equal(&three[2].message_id, &three[0].message_id));
+    reopen(f);
+    struct history_message again = message("one", 0);
+    again.client_id = "mine";
+    again.at++;
+    assert_int_equal(history_append(f->h, &again, 1, NULL, &f->e), 0);
+    assert_int_equal(again.is, HISTORY_IS_KNOWN);
+    assert_int_equal(again.at, AT);
+    again.content = "another";
+    again.content_len = strlen(again.content);
+    assert_int_equal(history_append(f->h, &again, 1, NULL, &f->e), 0);
+    assert_int_equal(again.is, HISTORY_IS_ANOTHER);
+    assert_messages(f, 0, 100, "1:one 2:two ");
+    assert_md(f, ENTRY("one") ENTRY("two"));
+}
+
+static void what_both_files_take_is_told(void **state)
+{
+    struct fixture *f = *state;
+    struct history_bytes b;
+    struct stat db, md;
+    int64_t bytes;
+    assert_int_equal(say(f, "one"), 0);
+    assert_int_equal(history_bytes(&f->place, &b, &f->e), 0);
+    assert_int_equal(stat(f->db, &db), 0);
+    assert_int_equal(stat(f->md, &md), 0);
+    assert_int_equal(b.db, db.st_size);
+    assert_int_equal(b.md, md.st_size);
+    assert_true(history_md_fd(f->h, &bytes) >= 0);
+    assert_int_equal(bytes, md.st_size);
+    id_random(&f->place.chat_id);
+    assert_int_equal(history_bytes(&f->place, &b, &f->e), -1);
+    assert_int_equal(f->e.code, ERR_CHAT_NOT_FOUND);
+}
+
 static void one_that_cannot_be_appended_leaves_neither_file_changed(void **state)
 {
     struct fixture *f = *state;
@@ -318,6 +363,7 @@ static void a_history_of_version_1_is_brought_up(void **state)
 {
     struct fixture *f = *state;
     sql(f, "DROP TABLE spools; DROP TABLE projection; DROP INDEX messages_once;"
+           "DROP INDEX messages_sent_once; ALTER TABLE messages DROP COLUMN client_id;"
            "ALTER TABLE messages DROP COLUMN session_id; ALTER TABLE messages DROP COLUMN n;"
            "UPDATE meta SET schema_version = 1");
     assert_int_equal(say(f, "one"), 0);
