@@ -562,6 +562,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(messages_stand_in_both_files_in_order),
+        TEST(what_a_client_sends_again_is_there_once),
+        TEST(what_both_files_take_is_told),
         TEST(one_that_cannot_be_appended_leaves_neither_file_changed),
         TEST(what_a_spool_says_comes_in_once),
         TEST(the_database_itself_refuses_a_second_one),
