@@ -27,6 +27,8 @@ struct last_words {
 static void last_words_read(const char *run_path, struct last_words *ret)
 {
     rundir_log_tail(run_path, KEEP_LOG_FILE, ret->keep, sizeof ret->keep);
+    if (!ret->keep[0]) /* a new file was begun just now */
+        rundir_log_tail(run_path, KEEP_LOG_FILE KEEP_OLD, ret->keep, sizeof ret->keep);
     rundir_log_tail(run_path, DOOR_LOG_FILE, ret->door, sizeof ret->door);
 }
 

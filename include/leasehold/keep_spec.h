@@ -35,7 +35,9 @@
  *              ended, nothing of the sandbox runs any more
  *   keep.groups the directories of its control groups, one a line, each written before it is made;
  *              gone once they are
- *   keep.log   stderr of leasekeep, bwrap and the agent, cut at KEEP_LOG_MAX bytes
+ *   keep.log   stderr of leasekeep, bwrap and the agent. At KEEP_LOG_MAX bytes, or KEEP_TIMES_MAX marks, it
+ *              becomes keep.log.old, in the place of an older one, and a new one is begun
+ *   keep.times when what was written to keep.log: a struct keep_mark each; keep.times.old likewise
  *
  * Signals: SIGTERM = stop (TERM to the agent, after grace_ms KILL; a second SIGTERM ends the grace).
  * SIGKILL of leasekeep ends the whole sandbox (die-with-parent). Exit status: 0 once the sandbox has
@@ -49,10 +51,13 @@
 #ifndef LEASEHOLD_KEEP_SPEC_H
 #define LEASEHOLD_KEEP_SPEC_H
 
+#include <stdint.h>
+
 #define KEEP_SPEC_FD    3
 #define KEEP_NOTIFY_FD  4
 #define KEEP_SPEC_MAX   (256 * 1024)
-#define KEEP_LOG_MAX    (1024 * 1024)
+#define KEEP_LOG_MAX    (512 * 1024)
+#define KEEP_TIMES_MAX  8192
 #define KEEP_GROUPS_MAX 4096
 
 #define KEEP_PID_FILE    "keep.pid"
@@ -60,6 +65,14 @@
 #define KEEP_STATE_FILE  "keep.state"
 #define KEEP_GROUPS_FILE "keep.groups"
 #define KEEP_LOG_FILE    "keep.log"
+#define KEEP_TIMES_FILE  "keep.times"
+#define KEEP_OLD         ".old"
+
+/* What stands in keep.log from `offset` on was written at `at_ms` (wall clock) or later. */
+struct keep_mark {
+    int64_t at_ms;
+    int64_t offset;
+};
 
 /* Inside the sandbox. leaseinit is started as
  *   /run/leasehold/leaseinit TRANSPORT -- COMMAND…      and connects to AGENT_SOCKET. */

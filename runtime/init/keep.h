@@ -85,8 +85,9 @@ void reap_all_but(pid_t spared);
 struct keep_log {
     int read_fd;  /* the pipe that is stderr of bwrap and everything below it */
     int write_fd; /* closed once bwrap has it */
-    int file_fd;
-    size_t written;
+    int file_fd, times_fd;
+    size_t written, marks; /* in the files of now */
+    int64_t marked_ms;
     char last_line[120]; /* the last one seen, for the reason of a failed start */
     size_t last_len;
     bool last_ended;

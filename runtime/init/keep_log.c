@@ -3,26 +3,49 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "keep.h"
 
-/* The file is never longer than KEEP_LOG_MAX, the note about the cut included. */
-static const char cut_note[] = "\nleasekeep: the log is full; the rest is dropped\n";
-#define TEXT_MAX (KEEP_LOG_MAX - (sizeof(cut_note) - 1))
+#define MARK_MS 100 /* no mark sooner behind another */
+
+static int open_new(const char *name)
+{
+    return open(name, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+}
+
+static int files_open(struct keep_log *l)
+{
+    l->file_fd = open_new(KEEP_LOG_FILE);
+    l->times_fd = open_new(KEEP_TIMES_FILE);
+    l->written = l->marks = 0;
+    l->marked_ms = 0;
+    return l->file_fd < 0 || l->times_fd < 0 ? -1 : 0;
+}
 
 int log_open(struct keep_log *l, struct fault *f)
 {
     int ends[2];
-    l->file_fd =
-        open(KEEP_LOG_FILE, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (l->file_fd < 0 || pipe2(ends, O_CLOEXEC) < 0)
+    if (files_open(l) < 0 || pipe2(ends, O_CLOEXEC) < 0)
         return fault_sys(f, "cannot open " KEEP_LOG_FILE);
     l->read_fd = ends[0];
     l->write_fd = ends[1];
     if (fcntl(l->read_fd, F_SETFL, O_NONBLOCK) < 0)
         return fault_sys(f, "fcntl");
     return 0;
+}
+
+/* The newest is kept. Without new files (a full disk) what comes is dropped. */
+static void rotate(struct keep_log *l)
+{
+    if (l->file_fd >= 0)
+        close(l->file_fd);
+    if (l->times_fd >= 0)
+        close(l->times_fd);
+    rename(KEEP_TIMES_FILE, KEEP_TIMES_FILE KEEP_OLD);
+    rename(KEEP_LOG_FILE, KEEP_LOG_FILE KEEP_OLD);
+    files_open(l);
 }
 
 static void remember_line(struct keep_log *l, const char *data, size_t len)
@@ -41,21 +64,40 @@ static void remember_line(struct keep_log *l, const char *data, size_t len)
     l->last_line[l->last_len] = '\0';
 }
 
+static int64_t wall_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void mark(struct keep_log *l)
+{
+    struct keep_mark m = {.at_ms = wall_ms(), .offset = (int64_t)l->written};
+    if (l->marks > 0 && m.at_ms >= l->marked_ms && m.at_ms - l->marked_ms < MARK_MS)
+        return;
+    if (write(l->times_fd, &m, sizeof(m)) != (ssize_t)sizeof(m))
+        return;
+    l->marks++;
+    l->marked_ms = m.at_ms;
+}
+
+/* A full disk loses lines of the log, never the sandbox. */
 static void append(struct keep_log *l, const char *data, size_t len)
 {
-    if (l->written > TEXT_MAX)
-        return;
-    size_t room = TEXT_MAX - l->written;
-    size_t part = len < room ? len : room;
-    /* A full disk loses lines of the log, never the sandbox. */
-    ssize_t n = write(l->file_fd, data, part);
-    (void)n;
-    l->written += part;
-    if (part == len)
-        return;
-    n = write(l->file_fd, cut_note, sizeof(cut_note) - 1);
-    (void)n;
-    l->written = TEXT_MAX + 1;
+    while (len > 0) {
+        if (l->written >= KEEP_LOG_MAX || l->marks >= KEEP_TIMES_MAX)
+            rotate(l);
+        size_t room = KEEP_LOG_MAX - l->written;
+        size_t part = len < room ? len : room;
+        mark(l);
+        ssize_t n = write(l->file_fd, data, part);
+        if (n <= 0)
+            return;
+        l->written += (size_t)n;
+        data += n;
+        len -= (size_t)n;
+    }
 }
 
 /* One read a call: a flood on stderr must not keep the main loop from its signals. */

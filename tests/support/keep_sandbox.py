@@ -15,7 +15,7 @@ BIN = os.path.abspath(
     os.environ.get("LEASEHOLD_BIN", os.path.join(REPO, "build", "release", "bin"))
 )
 UID = 10001
-LOG_MAX = 1024 * 1024
+LOG_MAX = 512 * 1024
 
 
 def require():
