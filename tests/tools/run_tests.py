@@ -60,6 +60,7 @@ class Job:
     command: list
     env: dict = field(default_factory=dict)
     tap: bool = True  # else the exit status is its one case
+    weight: int = 0  # those with more start first: one long file at the end would run alone
 
 
 @dataclass
@@ -95,7 +96,8 @@ def python_suite(kind, bindir):
     env = {"LEASEHOLD_BIN": bindir} if bindir else {}
     for path in sources(f"{kind}/test_*.py"):
         command = [PYTHON, os.path.join(TOOLS, "run_unittest_file.py"), path]
-        yield Job(job_name(kind, bindir, path), command, env)
+        # What waits for a daemon takes time by the number of its cases.
+        yield Job(job_name(kind, bindir, path), command, env, weight=os.path.getsize(path))
 
 
 def memcheck_suite(kind, bindir):
@@ -276,6 +278,7 @@ def main(argv):
         print(f'no test file matches "{args.only}"; there are: {names}', file=sys.stderr)
         return 1
     os.makedirs(LOGS, exist_ok=True)
+    jobs.sort(key=lambda job: -job.weight)
     outcomes = []
     with ThreadPoolExecutor(args.parallel) as pool:
         for outcome in pool.map(lambda job: run_job(job, args.timeout_s), jobs):
