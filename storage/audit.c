@@ -1,79 +1,39 @@
 #include "audit.h"
 
-#include <inttypes.h>
-#include <openssl/evp.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "stmt.h"
 #include "tx.h"
 
-#define TEXTS 7 /* actor … detail */
+#define BLOCK_CAP      (64u * 1024 * 1024)
+#define BLOCK_KEPT_MAX (4 * AUDIT_BLOCK_BYTES) /* one that was longer gives its memory back */
 
-struct audit_row {
-    int64_t n, at;
-    const char *texts[TEXTS];
-    size_t lens[TEXTS];
-};
+/* --- the end of what is written ------------------------------------------------------------- */
 
-/* --- the hash of a row: docs/audit.md ------------------------------------------------------- */
-
-static int digest_field(EVP_MD_CTX *md, const char *s, size_t len)
+/* A block that cannot be read is for the verification to tell: the chain goes on from its end. */
+static void head_of_block(struct stmt *st, struct audit_head *ret)
 {
-    const uint8_t prefix[4] = {(uint8_t)(len >> 24), (uint8_t)(len >> 16), (uint8_t)(len >> 8),
-                               (uint8_t)len};
-    return EVP_DigestUpdate(md, prefix, sizeof(prefix)) == 1 && EVP_DigestUpdate(md, s, len) == 1;
-}
-
-static int digest_number(EVP_MD_CTX *md, int64_t v)
-{
-    char text[24];
-    int len = snprintf(text, sizeof(text), "%" PRId64, v);
-    return digest_field(md, text, (size_t)len);
-}
-
-static int row_hash(EVP_MD_CTX *md, const uint8_t prev[static 32], const struct audit_row *row,
-                    uint8_t ret[static 32], struct err *e)
-{
-    int ok = EVP_DigestInit_ex(md, EVP_sha256(), NULL) == 1 &&
-             EVP_DigestUpdate(md, prev, 32) == 1 && digest_number(md, row->n) &&
-             digest_number(md, row->at);
-    for (int i = 0; ok && i < TEXTS; i++) {
-        ok = digest_field(md, row->texts[i], row->lens[i]);
+    size_t len;
+    ret->n = column_int(st);
+    const uint8_t *block = column_blob(st, &len);
+    if (len >= AUDIT_HASH) {
+        memcpy(ret->hash, block + len - AUDIT_HASH, AUDIT_HASH);
     }
-    if (!ok || EVP_DigestFinal_ex(md, ret, NULL) != 1) {
-        return err_set(e, ERR_INTERNAL, "the audit hash cannot be computed");
-    }
-    return 0;
 }
 
-static int row_hash_once(const uint8_t prev[static 32], const struct audit_row *row,
-                         uint8_t ret[static 32], struct err *e)
-{
-    EVP_MD_CTX *md = EVP_MD_CTX_new();
-    if (md == NULL) {
-        return err_set(e, ERR_INTERNAL, "no memory for the audit hash");
-    }
-    int rc = row_hash(md, prev, row, ret, e);
-    EVP_MD_CTX_free(md);
-    return rc;
-}
-
-/* --- appending ------------------------------------------------------------------------------ */
-
-int audit_head_load(struct conn *c, struct audit_head *ret, struct err *e)
+static int head_load(struct conn *c, struct audit_head *ret, struct err *e)
 {
     struct stmt st;
     struct audit_head head = {0};
     bool row;
-    if (stmt_open(&st, c, "audit entry", "SELECT n, hash FROM audit ORDER BY n DESC LIMIT 1", e) !=
-        0) {
+    if (stmt_open(&st, c, "audit block",
+                  "SELECT last_n, entries FROM audit_blocks ORDER BY first_n DESC LIMIT 1",
+                  e) != 0) {
         return -1;
     }
     int rc = stmt_next(&st, &row, e);
     if (rc == 0 && row) {
-        head.n = column_int(&st);
-        column_hash(&st, head.hash);
+        head_of_block(&st, &head);
     }
     if (stmt_end(&st, rc, e) != 0) {
         return -1;
@@ -82,24 +42,96 @@ int audit_head_load(struct conn *c, struct audit_head *ret, struct err *e)
     return 0;
 }
 
-static int row_insert(struct conn *c, const struct audit_row *row, const uint8_t prev[static 32],
-                      const uint8_t hash[static 32], struct err *e)
+int audit_trail_load(struct audit_trail *t, struct conn *c, struct err *e)
+{
+    *t = (struct audit_trail){.hasher = audit_hasher_new(e)};
+    buf_init(&t->block, BLOCK_CAP);
+    return t->hasher != NULL ? head_load(c, &t->head, e) : -1;
+}
+
+void audit_trail_done(struct audit_trail *t)
+{
+    audit_hasher_free(t->hasher);
+    t->hasher = NULL;
+    buf_done(&t->block);
+}
+
+/* --- appending ------------------------------------------------------------------------------ */
+
+int audit_trail_add(struct audit_trail *t, struct audit_record *r, struct err *e)
+{
+    struct audit_mark before = audit_trail_mark(t);
+    bool first = t->block.len == 0;
+    r->n = t->head.n + 1;
+    if (first) {
+        buf_add(&t->block, t->head.hash, AUDIT_HASH);
+        t->first_n = r->n;
+    }
+    if (audit_block_add(t->hasher, &t->block, r, t->head.hash, e) != 0) {
+        audit_trail_undo(t, &before);
+        return -1;
+    }
+    t->head.n = r->n;
+    t->min_at = first || r->at < t->min_at ? r->at : t->min_at;
+    t->max_at = first || r->at > t->max_at ? r->at : t->max_at;
+    return 0;
+}
+
+struct audit_mark audit_trail_mark(const struct audit_trail *t)
+{
+    return (struct audit_mark){.head = t->head,
+                               .len = t->block.len,
+                               .first_n = t->first_n,
+                               .min_at = t->min_at,
+                               .max_at = t->max_at};
+}
+
+void audit_trail_undo(struct audit_trail *t, const struct audit_mark *mark)
+{
+    t->head = mark->head;
+    t->block.len = mark->len;
+    t->block.failed = false;
+    t->first_n = mark->first_n;
+    t->min_at = mark->min_at;
+    t->max_at = mark->max_at;
+}
+
+static void block_reset(struct buf *block)
+{
+    buf_reset(block);
+    if (block->size > BLOCK_KEPT_MAX) {
+        buf_done(block);
+        buf_init(block, BLOCK_CAP);
+    }
+}
+
+int audit_trail_write(struct audit_trail *t, struct conn *c, struct err *e)
 {
     struct stmt st;
-    if (stmt_open(&st, c, "audit entry",
-                  "INSERT INTO audit (n, at, actor, action, object, outcome, address, request_id,"
-                  " detail, prev, hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    if (t->block.len == 0) {
+        return 0;
+    }
+    if (stmt_open(&st, c, "audit block",
+                  "INSERT INTO audit_blocks (first_n, last_n, min_at, max_at, entries)"
+                  " VALUES (?, ?, ?, ?, ?)",
                   e) != 0) {
         return -1;
     }
-    bind_int(&st, row->n);
-    bind_int(&st, row->at);
-    for (int i = 0; i < TEXTS; i++) {
-        bind_text(&st, row->texts[i]);
+    bind_int(&st, t->first_n);
+    bind_int(&st, t->head.n);
+    bind_int(&st, t->min_at);
+    bind_int(&st, t->max_at);
+    bind_blob(&st, t->block.data, t->block.len);
+    int rc = stmt_run(&st, e);
+    if (rc == 0) {
+        block_reset(&t->block);
     }
-    bind_hash(&st, prev);
-    bind_hash(&st, hash);
-    return stmt_run(&st, e);
+    return rc;
+}
+
+int audit_trail_write_long(struct audit_trail *t, struct conn *c, struct err *e)
+{
+    return t->block.len >= AUDIT_BLOCK_BYTES ? audit_trail_write(t, c, e) : 0;
 }
 
 int store_audit(struct store_tx *tx, const struct audit_entry *a, struct err *e)
@@ -107,81 +139,13 @@ int store_audit(struct store_tx *tx, const struct audit_entry *a, struct err *e)
     if (tx->audit == NULL) {
         return err_set(e, ERR_INTERNAL, "audit entry in a read");
     }
-    struct audit_row row = {
-        .n = tx->audit->n + 1,
+    struct audit_record r = {
         .at = a->at,
         .texts = {a->actor, a->action, a->object, a->outcome, a->address, a->request_id, a->detail},
     };
-    for (int i = 0; i < TEXTS; i++) {
-        row.texts[i] = row.texts[i] != NULL ? row.texts[i] : "";
-        row.lens[i] = strlen(row.texts[i]);
+    for (int i = 0; i < AUDIT_TEXTS; i++) {
+        r.texts[i] = r.texts[i] != NULL ? r.texts[i] : "";
+        r.lens[i] = strlen(r.texts[i]);
     }
-    struct audit_head next = {.n = row.n};
-    if (row_hash_once(tx->audit->hash, &row, next.hash, e) != 0 ||
-        row_insert(tx->conn, &row, tx->audit->hash, next.hash, e) != 0) {
-        return -1;
-    }
-    *tx->audit = next;
-    return 0;
-}
-
-/* --- verifying ------------------------------------------------------------------------------ */
-
-/* Is this row the one that follows `head`? Then head moves on to it. */
-static int row_check(EVP_MD_CTX *md, struct stmt *st, struct audit_head *head, bool *ret_whole,
-                     struct err *e)
-{
-    struct audit_row row = {.n = column_int(st), .at = column_int(st)};
-    for (int i = 0; i < TEXTS; i++) {
-        int len;
-        row.texts[i] = column_borrow(st, &len);
-        row.lens[i] = (size_t)len;
-    }
-    uint8_t prev[32], hash[32], expected[32];
-    column_hash(st, prev);
-    column_hash(st, hash);
-    if (row_hash(md, head->hash, &row, expected, e) != 0) {
-        return -1;
-    }
-    *ret_whole = st->bad_read == NULL && row.n == head->n + 1 &&
-                 memcmp(prev, head->hash, sizeof(prev)) == 0 &&
-                 memcmp(hash, expected, sizeof(hash)) == 0;
-    st->bad_read = NULL; /* a hash that is none breaks the chain, not the walk */
-    if (*ret_whole) {
-        head->n = row.n;
-        memcpy(head->hash, hash, sizeof(hash));
-    }
-    return 0;
-}
-
-static int walk(struct stmt *st, EVP_MD_CTX *md, int64_t *ret_checked, int64_t *ret_first_broken,
-                struct err *e)
-{
-    struct audit_head head = {0};
-    bool row, whole = true;
-    do {
-        if (stmt_next(st, &row, e) != 0 || (row && row_check(md, st, &head, &whole, e) != 0)) {
-            return -1;
-        }
-    } while (row && whole);
-    *ret_checked = head.n;
-    *ret_first_broken = whole ? 0 : head.n + 1;
-    return 0;
-}
-
-int store_audit_verify(struct store_tx *tx, int64_t *ret_checked, int64_t *ret_first_broken,
-                       struct err *e)
-{
-    struct stmt st;
-    if (stmt_open(&st, tx->conn, "audit entry",
-                  "SELECT n, at, actor, action, object, outcome, address, request_id, detail, prev,"
-                  " hash FROM audit ORDER BY n",
-                  e) != 0) {
-        return -1;
-    }
-    EVP_MD_CTX *md = EVP_MD_CTX_new();
-    int rc = md != NULL ? walk(&st, md, ret_checked, ret_first_broken, e)
-                        : err_set(e, ERR_INTERNAL, "no memory for the audit hash");
-    EVP_MD_CTX_free(md);
-    return stmt_end(&st, rc, e);
+    return audit_trail_add(tx->audit, &r, e);
 }

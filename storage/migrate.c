@@ -22,7 +22,8 @@ static int apply(struct conn *c, const struct migration *m, struct err *e)
     if (conn_exec(c, "BEGIN IMMEDIATE", e) != 0) {
         return -1;
     }
-    if (conn_exec(c, m->sql, e) == 0 && record(c, m, e) == 0 && conn_exec(c, "COMMIT", e) == 0) {
+    if (conn_exec(c, m->sql, e) == 0 && (m->run == NULL || m->run(c, e) == 0) &&
+        record(c, m, e) == 0 && conn_exec(c, "COMMIT", e) == 0) {
         return 0;
     }
     conn_rollback(c);

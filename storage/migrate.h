@@ -13,6 +13,7 @@ struct migration {
     int64_t version; /* 1, 2, 3 …; 0 ends the table */
     const char *name;
     const char *sql;
+    int (*run)(struct conn *c, struct err *e); /* behind it; NULL: nothing */
 };
 
 extern const struct migration migrations[];

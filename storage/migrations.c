@@ -4,6 +4,7 @@
  *
  * A migration that has been released is never edited.
  */
+#include "audit.h"
 #include "migrate.h"
 
 static const char people_and_chats[] =
@@ -186,15 +187,27 @@ static const char event_log[] = "CREATE TABLE event_log ("
                                 " at BIGINT NOT NULL,"
                                 " events TEXT NOT NULL);";
 
+/* One row for each commit, not for each entry: storage/audit_block.h. */
+static const char audit_blocks[] = "CREATE TABLE audit_blocks ("
+                                   " first_n BIGINT PRIMARY KEY,"
+                                   " last_n BIGINT NOT NULL,"
+                                   " min_at BIGINT NOT NULL,"
+                                   " max_at BIGINT NOT NULL,"
+                                   " entries BYTEA NOT NULL);";
+
+static const char audit_rows_gone[] = "DROP TABLE audit;";
+
 const struct migration migrations[] = {
-    {1, "people_and_chats", people_and_chats},
-    {2, "sandboxes_and_leases", sandboxes_and_leases},
-    {3, "keys_and_audit", keys_and_audit},
-    {4, "lists_and_idempotency", lists_and_idempotency},
-    {5, "door_certificates", door_certificates},
-    {6, "leases_once_and_bound", leases_once_and_bound},
-    {7, "signing_keys", signing_keys},
-    {8, "workspace_usage", workspace_usage},
-    {9, "event_log", event_log},
+    {1, "people_and_chats", people_and_chats, NULL},
+    {2, "sandboxes_and_leases", sandboxes_and_leases, NULL},
+    {3, "keys_and_audit", keys_and_audit, NULL},
+    {4, "lists_and_idempotency", lists_and_idempotency, NULL},
+    {5, "door_certificates", door_certificates, NULL},
+    {6, "leases_once_and_bound", leases_once_and_bound, NULL},
+    {7, "signing_keys", signing_keys, NULL},
+    {8, "workspace_usage", workspace_usage, NULL},
+    {9, "event_log", event_log, NULL},
+    {10, "audit_blocks", audit_blocks, audit_rows_convert},
+    {11, "audit_rows_gone", audit_rows_gone, NULL},
     {0},
 };

@@ -171,6 +171,11 @@ void bind_text_len(struct stmt *st, const char *s, size_t len)
                                       SQLITE_UTF8));
 }
 
+void bind_blob(struct stmt *st, const void *data, size_t len)
+{
+    note_bind(st, sqlite3_bind_blob64(st->handle, ++st->bound, data, len, SQLITE_STATIC));
+}
+
 void bind_id(struct stmt *st, const struct id *id)
 {
     note_bind(
@@ -218,6 +223,14 @@ const char *column_borrow(struct stmt *st, int *ret_len)
     const char *text = (const char *)sqlite3_column_text(st->handle, i);
     *ret_len = sqlite3_column_bytes(st->handle, i);
     return text != NULL ? text : "";
+}
+
+const uint8_t *column_blob(struct stmt *st, size_t *ret_len)
+{
+    int i = st->read++;
+    const uint8_t *data = sqlite3_column_blob(st->handle, i);
+    *ret_len = (size_t)sqlite3_column_bytes(st->handle, i);
+    return data;
 }
 
 void column_text(struct stmt *st, char *ret, size_t size)

@@ -64,6 +64,7 @@ int stmt_end_with_int(struct stmt *st, enum err_code absent, int64_t *ret,
 void bind_int(struct stmt *st, int64_t v);
 void bind_text(struct stmt *st, const char *s); /* borrowed until the end; NULL is "" */
 void bind_text_len(struct stmt *st, const char *s, size_t len); /* borrowed as well */
+void bind_blob(struct stmt *st, const void *data, size_t len);  /* borrowed as well */
 void bind_id(struct stmt *st, const struct id *id);
 void bind_id_or_null(struct stmt *st, const struct id *id);     /* zero id = NULL */
 void bind_hash(struct stmt *st, const uint8_t hash[static 32]); /* as hexadecimal text */
@@ -74,8 +75,9 @@ void column_text(struct stmt *st, char *ret, size_t size);
 char *column_text_new(struct stmt *st, struct arena *arena);
 void column_id(struct stmt *st, struct id *ret); /* NULL = zero id */
 void column_hash(struct stmt *st, uint8_t ret[static 32]);
-int column_enum(struct stmt *st, const char *const *names); /* NULL-terminated */
-const char *column_borrow(struct stmt *st, int *ret_len);   /* until the next step */
+int column_enum(struct stmt *st, const char *const *names);   /* NULL-terminated */
+const char *column_borrow(struct stmt *st, int *ret_len);     /* until the next step */
+const uint8_t *column_blob(struct stmt *st, size_t *ret_len); /* until the next step */
 
 void prepared_free_all(struct prepared **cache);
 

@@ -126,7 +126,7 @@ static int prepare_file(struct store *s, const struct store_options *o, struct e
     }
     if (lockfile_mark(&s->lock, false, e) != 0 ||
         migrate(&s->writer.conn, migrations, &applied, e) != 0 ||
-        audit_head_load(&s->writer.conn, &s->writer.audit, e) != 0 ||
+        audit_trail_load(&s->writer.audit, &s->writer.conn, e) != 0 ||
         lease_counts_load(&s->writer.leases, &s->writer.conn, e) != 0 ||
         event_group_load(&s->writer.events, &s->writer.conn, e) != 0) {
         return -1;
@@ -135,7 +135,7 @@ static int prepare_file(struct store *s, const struct store_options *o, struct e
         &s->writer.reserve,
         &(struct reserve_options){.path = o->path, .log = o->log, .bytes = o->meters.reserve},
         &s->writer.conn, &s->writer.checkpoint);
-    log_opened(o, applied, &s->writer.audit);
+    log_opened(o, applied, &s->writer.audit.head);
     return 0;
 }
 

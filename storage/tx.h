@@ -21,7 +21,7 @@ struct store_tx {
     struct usage_gate *usage;
     /* NULL in a read */
     struct change_list *changes;
-    struct audit_head *audit;
+    struct audit_trail *audit;
     struct lease_counts *leases;
     struct event_group *events;
     bool no_memory; /* an emitted change was lost: the write must fail */

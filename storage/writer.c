@@ -83,7 +83,7 @@ static int check_transaction(struct writer *w, const struct store_job *j, struct
 static int run_write(struct writer *w, struct store_job *j, struct err *e)
 {
     size_t changes_before = w->changes.n;
-    struct audit_head audit_before = w->audit;
+    struct audit_mark audit_before = audit_trail_mark(&w->audit);
     size_t leases_before = w->leases.n;
     struct event_mark events_before = event_group_mark(&w->events);
     if (stmt_exec(&w->conn, "SAVEPOINT one_write", e) != 0) {
@@ -95,7 +95,7 @@ static int run_write(struct writer *w, struct store_job *j, struct err *e)
     }
     if (j->rc != 0) {
         w->changes.n = changes_before;
-        w->audit = audit_before;
+        audit_trail_undo(&w->audit, &audit_before);
         lease_counts_undo(&w->leases, leases_before);
         event_group_undo(&w->events, events_before);
         if (stmt_exec(&w->conn, "ROLLBACK TO one_write", e) != 0) {
@@ -118,11 +118,12 @@ static int run_writes(struct writer *w, struct store_job *group, struct err *e)
         return -1;
     }
     for (struct store_job *j = group; j != NULL; j = next_of(j)) {
-        if (run_write(w, j, e) != 0) {
+        if (run_write(w, j, e) != 0 || audit_trail_write_long(&w->audit, &w->conn, e) != 0) {
             return -1;
         }
     }
-    if (event_group_write(&w->events, &w->conn, e) != 0) {
+    if (audit_trail_write(&w->audit, &w->conn, e) != 0 ||
+        event_group_write(&w->events, &w->conn, e) != 0) {
         return -1;
     }
     return stmt_exec(&w->conn, "COMMIT", e);
@@ -188,14 +189,14 @@ static void tell_group(struct writer *w)
 static void commit_group(struct writer *w, struct store_job *group)
 {
     struct err e;
-    struct audit_head audit_before = w->audit;
+    struct audit_mark audit_before = audit_trail_mark(&w->audit);
     struct event_mark events_before = event_group_mark(&w->events);
     int64_t start_us = clock_boot_us(&clock_system);
     bool durable = run_writes(w, group, &e) == 0;
     record_group(w, group, durable, start_us);
     if (!durable) {
         fail_group(w, group, &e);
-        w->audit = audit_before;
+        audit_trail_undo(&w->audit, &audit_before);
         w->changes.n = 0;
         lease_counts_undo(&w->leases, 0);
         event_group_undo(&w->events, events_before);
@@ -481,4 +482,5 @@ void writer_close(struct writer *w)
     free(w->changes.items);
     lease_counts_free(&w->leases);
     event_group_free(&w->events);
+    audit_trail_done(&w->audit);
 }

@@ -33,7 +33,7 @@ struct writer {
     struct checkpoint checkpoint;
     struct reserve reserve;
     struct change_list changes;
-    struct audit_head audit;
+    struct audit_trail audit;
     struct lease_counts leases;
     struct event_group events;
 };

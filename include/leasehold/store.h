@@ -299,6 +299,31 @@ int store_audit_deed(struct store_tx *tx, const struct audit_deed *d, struct err
 int store_audit_verify(struct store_tx *tx, int64_t *ret_checked, int64_t *ret_first_broken,
                        struct err *e) MUST_CHECK;
 
+/* What to list; texts "" or NULL and times 0 are not asked for. */
+struct store_audit_list {
+    int64_t after; /* n of the entry to go on behind; 0: from the first */
+    int64_t limit; /* entries to hand out */
+    const char *actor, *action, *object;
+    int64_t since, until; /* since <= at < until */
+};
+
+struct audit_row {
+    int64_t n;
+    struct audit_entry entry; /* borrowed until `each` ends */
+    uint8_t prev[32], hash[32];
+};
+
+/* How far it went: a list looks at so many entries at once, and may end before its limit. */
+struct store_audit_seen {
+    int64_t n; /* go on behind this one … */
+    bool more; /* … for what there may still be */
+};
+
+/* Entries in the order of n. `each` must not use the store. */
+int store_audit_list(struct store_tx *tx, const struct store_audit_list *l,
+                     int (*each)(void *ctx, const struct audit_row *row, struct err *e), void *ctx,
+                     struct store_audit_seen *ret, struct err *e) MUST_CHECK;
+
 /* --- lists ----------------------------------------------------------------------------------
  * Rows behind a place, in the order of (created_at, id): a row that comes or goes moves no other
  * over the place. Zero members of a filter are not asked for. A limited caller sees the rows of its

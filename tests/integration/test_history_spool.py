@@ -15,6 +15,7 @@ import time
 import unittest
 
 import agents
+import audit
 from gateway import Gateway
 
 WAIT_S = 20
@@ -327,12 +328,9 @@ class Faults(History):
         [broken] = glob.glob(os.path.join(self.chat_dir(), "history.db.broken-*"))
         [event] = gateway.log_lines("history.broken")
         self.assertEqual(event["detail"], os.path.basename(broken))
-        db = sqlite3.connect(os.path.join(self.data, "leasehold.db"))
-        try:
-            audit = db.execute("SELECT object FROM audit WHERE action = 'history.broken'").fetchall()
-        finally:
-            db.close()
-        self.assertEqual(audit, [(f"chat:{self.chat}",)])
+        trail = audit.entries(os.path.join(self.data, "leasehold.db"))
+        told = [entry["object"] for entry in trail if entry["action"] == "history.broken"]
+        self.assertEqual(told, [f"chat:{self.chat}"])
 
     def test_a_full_spool_pauses_recording_and_the_loss_is_told(self):
         gateway = self.start({"LEASEHOLD_TEST_SPOOL_MAX": "65536"})

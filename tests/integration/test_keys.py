@@ -1,12 +1,12 @@
 """API keys: listed, changed, revoked; what a key may not any more ends at once."""
 
 import datetime
-import sqlite3
 import threading
 import time
 import unittest
 import uuid
 
+import audit
 from gateway import Gateway
 
 
@@ -168,15 +168,11 @@ class Keys(unittest.TestCase):
         self.gateway.expect(204, "DELETE", f"/api-keys/{key_id_of(key)}")
         self.gateway.stop()
         try:
-            with sqlite3.connect(f"{self.gateway.dir}/data/leasehold.db") as db:
-                rows = db.execute(
-                    "SELECT action FROM audit WHERE object = ? ORDER BY n",
-                    (f"api_key:{key_id_of(key)}",),
-                ).fetchall()
-            db.close()
+            trail = audit.entries(f"{self.gateway.dir}/data/leasehold.db")
         finally:
             self.gateway.start()
-        self.assertEqual([r[0] for r in rows], ["key.create", "key.update", "key.revoke"])
+        actions = [e["action"] for e in trail if e["object"] == f"api_key:{key_id_of(key)}"]
+        self.assertEqual(actions, ["key.create", "key.update", "key.revoke"])
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
 """What must hold after the kill rounds: nothing acknowledged is lost, nothing dead is left."""
 
 import glob
-import hashlib
 import os
 import sqlite3
-import struct
 import time
 
+import audit
 import processes
 from load import Connection
 from ws import WsClosed, WsError
@@ -15,17 +14,6 @@ SETTLE_S = 10
 WORKERS_MAX = 16
 ENDED = ("stopped", "failed")
 ENDING = ("revoking", "expiring", "unconfirmed", "closed")
-AUDIT_FIELDS = ("n", "at", "actor", "action", "object", "outcome", "address", "request_id", "detail")
-
-
-def audit_hash(prev, row):
-    """docs/audit.md"""
-    digest = hashlib.sha256(bytes.fromhex(prev))
-    for name in AUDIT_FIELDS:
-        text = str(row[name]).encode()
-        digest.update(struct.pack(">I", len(text)) + text)
-    return digest.hexdigest()
-
 
 class Aftermath:
     def __init__(self, gateway, ledger, killed):
@@ -206,13 +194,12 @@ class Aftermath:
     # -- the trail -------------------------------------------------------------------------------
 
     def audit_chain_holds(self):
-        prev, expected, seen = "0" * 64, 1, set()
-        for row in self.rows("SELECT * FROM audit ORDER BY n"):
-            if row["n"] != expected or row["prev"] != prev or audit_hash(prev, row) != row["hash"]:
-                self.fault(f"audit chain breaks at {row['n']} (expected {expected})")
-                return
-            prev, expected = row["hash"], expected + 1
-            seen.add((row["action"], row["object"]))
+        try:
+            trail = audit.entries(os.path.join(self.gateway.dir, "data", "leasehold.db"))
+        except audit.BrokenTrail as broken:
+            self.fault(f"audit chain breaks at {broken}")
+            return
+        seen = {(entry["action"], entry["object"]) for entry in trail}
         told = [("lease.issue", f"lease:{lease_id}") for lease_id in self.ledger.leases]
         told += [("lease.revoke", f"lease:{lease_id}") for lease_id in self.ledger.revoked]
         for action, what in told:
