@@ -357,6 +357,18 @@ int sandbox_host_stats(struct sandbox_host *h, const struct sandbox *s, struct e
     return h->engine->v->stats(h->engine, dir.path, &handle, ret, e);
 }
 
+int sandbox_host_log(struct sandbox_host *h, const struct sandbox *s,
+                     const struct engine_log_from *from, struct engine_log **ret, struct err *e)
+{
+    struct engine_handle handle;
+    struct rundir dir;
+
+    if (rundir_paths(h->cfg->run_dir, &s->session_id, &dir, e))
+        return -1;
+    handle_of(s, &handle);
+    return h->engine->v->log_open(h->engine, dir.path, &handle, from, ret, e);
+}
+
 struct sweep {
     struct sandbox_host *h;
     const struct sandbox_sweep *o;

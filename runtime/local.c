@@ -281,6 +281,15 @@ static int local_stats(struct engine *g, const char *run_path, const struct engi
     return 0;
 }
 
+static int local_log_open(struct engine *g, const char *run_path, const struct engine_handle *h,
+                          const struct engine_log_from *from, struct engine_log **ret,
+                          struct err *e)
+{
+    (void)g;
+    (void)h;
+    return keep_log_open(run_path, from, ret, e);
+}
+
 /* Nobody will be asked to stop it, so what it has left goes here. */
 static int not_found(const char *run_path, struct err *e)
 {
@@ -321,6 +330,7 @@ static const struct engine_vtable local_vtable = {
     .status = local_status,
     .find = local_find,
     .stats = local_stats,
+    .log_open = local_log_open,
     .free = local_free,
 };
 

@@ -38,6 +38,10 @@ int keep_file_read(const char *run_path, const char *name, char *ret, size_t siz
  * ended; with its guard at work too it does no harm. False: something in them does not end. */
 bool keep_groups_remove(const char *run_path);
 
+/* keep.log and the one before it: engine.h, log_open. */
+int keep_log_open(const char *run_path, const struct engine_log_from *from, struct engine_log **ret,
+                  struct err *e) MUST_CHECK;
+
 /* A sealed memory file with the spec, read from its start. `bin_dir` holds the helpers. */
 int keep_spec_open(const struct engine_spec *spec, const char *bin_dir, struct err *e) MUST_CHECK;
 

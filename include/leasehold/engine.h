@@ -70,6 +70,24 @@ struct engine_stats {
     int64_t pids;
 };
 
+/* What the agent says on its standard error, read piece by piece. One thread at a time; it may outlive the
+ * sandbox, not the engine. */
+struct engine_log {
+    const struct engine_log_vtable *v;
+};
+
+struct engine_log_vtable {
+    /* Up to `size` bytes from where the last read has ended; *ret_n = 0: there is no more now. */
+    int (*read)(struct engine_log *l, char *data, size_t size, size_t *ret_n, struct err *e);
+    void (*free)(struct engine_log *l);
+};
+
+/* Where a log is read from: the later of the two. */
+struct engine_log_from {
+    int64_t since_ms; /* wall clock; up to 100 ms more may come; 0: the oldest that is kept */
+    int64_t tail;     /* lines before its present end; -1: all */
+};
+
 struct engine;
 
 struct engine_vtable {
@@ -97,6 +115,10 @@ struct engine_vtable {
      * ended. */
     int (*stats)(struct engine *g, const char *run_path, const struct engine_handle *h,
                  struct engine_stats *ret, struct err *e);
+
+    /* Any thread. ERR_NOT_FOUND: nothing is kept of this sandbox any more. */
+    int (*log_open)(struct engine *g, const char *run_path, const struct engine_handle *h,
+                    const struct engine_log_from *from, struct engine_log **ret, struct err *e);
 
     void (*free)(struct engine *g);
 };

@@ -61,6 +61,11 @@ int sandbox_host_status(struct sandbox_host *h, const struct sandbox *s, struct 
 int sandbox_host_stats(struct sandbox_host *h, const struct sandbox *s, struct engine_stats *ret,
                        struct err *e) MUST_CHECK;
 
+/* Its log: engine.h. Any thread. ERR_NOT_FOUND: the session's run directory is gone. */
+int sandbox_host_log(struct sandbox_host *h, const struct sandbox *s,
+                     const struct engine_log_from *from, struct engine_log **ret,
+                     struct err *e) MUST_CHECK;
+
 /* Ends what runs out of run directories whose session `known` does not know (left by a crash
  * between start and record), and removes them; `swept` hears of each, with the error if it is still
  * there. Returns how many are gone, -1 when the run directory cannot be listed. */
