@@ -1,6 +1,7 @@
 #include "leasehold/lanes.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -268,6 +269,47 @@ int lane_submit(struct lane *l, struct job *job, struct err *e)
 int lane_submit_keyed(struct lane *l, const struct id *key, struct job *job, struct err *e)
 {
     return submit(l, job, key, e);
+}
+
+/* --- from another lane ----------------------------------------------------------------------- */
+
+struct lane_call {
+    struct job job;
+    void (*fn)(void *arg);
+    void *arg;
+    sem_t *over;
+};
+
+static void call_run(struct job *job)
+{
+    struct lane_call *c = (struct lane_call *)((char *)job - offsetof(struct lane_call, job));
+    c->fn(c->arg);
+    sem_post(c->over); /* the caller, and what it lent, is gone from here on */
+}
+
+static void call_done(struct job *job)
+{
+    free((char *)job - offsetof(struct lane_call, job));
+}
+
+int lane_call(struct lane *l, const struct id *key, void (*fn)(void *arg), void *arg, struct err *e)
+{
+    struct lane_call *c = calloc(1, sizeof(*c));
+    sem_t over;
+    if (c == NULL) {
+        return err_set(e, ERR_INTERNAL, "no memory for a job of lane %s", l->name);
+    }
+    sem_init(&over, 0, 0);
+    *c = (struct lane_call){
+        .job = {.run = call_run, .done = call_done}, .fn = fn, .arg = arg, .over = &over};
+    int rc = lane_submit_keyed(l, key, &c->job, e);
+    if (rc != 0) {
+        free(c);
+    }
+    while (rc == 0 && sem_wait(&over) != 0) {
+    }
+    sem_destroy(&over);
+    return rc;
 }
 
 void lane_meter(struct lane *l, const struct lane_meters *m)

@@ -14,6 +14,7 @@
 #include "chats.h"
 #include "leasehold/process.h"
 #include "openapi.h"
+#include "history_queue.h"
 #include "idempotency.h"
 #include "meters.h"
 #include "rest.h"
@@ -397,9 +398,10 @@ static int brokers_make(struct app *a, struct err *e)
     s->broker = broker_new(&hooks, s->clock, &s->policy, &a->cfg.lease, s->keys);
     s->sessions = sessions_new(s);
     s->spools = spools_new(s);
+    s->history = history_queues_new(s);
     s->bots = bot_ws_new(s);
     s->host.wait_ctx = s->sessions;
-    if (!s->auth || !s->broker || !s->sessions || !s->spools || !s->bots)
+    if (!s->auth || !s->broker || !s->sessions || !s->spools || !s->history || !s->bots)
         return err_set(e, ERR_INTERNAL, "no memory");
     return auth_load(s->auth, s->store, e);
 }
@@ -445,6 +447,7 @@ static void app_done(struct app *a)
             ;
     sessions_free(s->sessions);
     spools_free(s->spools);
+    history_queues_free(s->history);
     bot_ws_free(s->bots);
     s->bots = NULL;
     broker_free(s->broker);

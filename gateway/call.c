@@ -176,7 +176,10 @@ static int submit(struct call *c, struct err *e)
     case ON_READ:
         return lane_submit(s->read, &c->job, e);
     case ON_FILE:
-        return lane_submit(s->file, &c->job, e);
+        if (!c->op->key)
+            return lane_submit(s->file, &c->job, e);
+        c->op->key(c, &key);
+        return lane_submit_keyed(s->file, &key, &c->job, e);
     case ON_RUNTIME:
         c->op->key(c, &key);
         return lane_submit_keyed(s->runtime, &key, &c->job, e);

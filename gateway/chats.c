@@ -57,21 +57,59 @@ static void destroy_later(struct services *s, const struct id *user_id, const st
 
 /* --- deletion -------------------------------------------------------------------------------- */
 
-int chats_delete(struct services *s, const struct id *user_id, const struct id *chat_id,
-                 store_fn row, void *arg, struct err *e)
+struct deletion {
+    struct services *s;
+    const struct id *user_id, *chat_id;
+    store_fn row;
+    void *arg;
+    struct chatdir_usage usage;
+    int rc;
+    struct err *e;
+};
+
+static int delete_row(struct store_tx *tx, void *arg, struct err *e)
 {
-    const char *root = s->cfg->sandbox.chats_root;
+    const struct deletion *d = arg;
+
+    return d->row(tx, d->arg, e) || store_usage_add(tx, d->user_id, -d->usage.bytes, false, e) ? -1
+                                                                                               : 0;
+}
+
+static int delete_held(struct deletion *d, struct err *e)
+{
+    const char *root = d->s->cfg->sandbox.chats_root;
     char path[4096];
     struct err why;
 
-    if (quarantine_path(s, path, sizeof path, e) ||
-        chatdir_quarantine(root, path, user_id, chat_id, e))
+    if (quarantine_path(d->s, path, sizeof path, e) ||
+        chatdir_chat_usage(root, d->user_id, d->chat_id, &d->usage, e) ||
+        chatdir_quarantine(root, path, d->user_id, d->chat_id, e))
         return -1;
-    if (store_write_end(s->store, row, arg, e)) {
-        if (chatdir_restore(root, path, user_id, chat_id, &why))
-            log_error(s->log, "quarantine_failed", &why, LF_ID("chat_id", chat_id));
+    if (!store_write_end(d->s->store, delete_row, d, e))
+        return 0;
+    if (chatdir_restore(root, path, d->user_id, d->chat_id, &why))
+        log_error(d->s->log, "quarantine_failed", &why, LF_ID("chat_id", d->chat_id));
+    return -1;
+}
+
+/* On the FILE lane: nothing reads or adds to the chat's files and history meanwhile. */
+static void delete_run(void *arg)
+{
+    struct deletion *d = arg;
+
+    store_usage_hold(d->s->store, d->user_id);
+    d->rc = delete_held(d, d->e);
+    store_usage_release(d->s->store, d->user_id);
+}
+
+int chats_delete(struct services *s, const struct id *user_id, const struct id *chat_id,
+                 store_fn row, void *arg, struct err *e)
+{
+    struct deletion d = {
+        .s = s, .user_id = user_id, .chat_id = chat_id, .row = row, .arg = arg, .e = e};
+
+    if (lane_call(s->file, chat_id, delete_run, &d, e) || d.rc)
         return -1;
-    }
     destroy_later(s, user_id, chat_id);
     log_event(s->log, LOG_INFO, "chat_deleted", LF_ID("chat_id", chat_id));
     return 0;

@@ -8,7 +8,8 @@
 
 #include "services.h"
 
-/* On the RUNTIME lane, under the chat's key; blocks. The rows go by `row`, inside a write, which may
+/* On the RUNTIME lane, under the chat's key; blocks. What uses its files and history is on the FILE lane
+ * under the same key, and so is the removal itself. The rows go by `row`, inside a write, which may
  * still refuse. */
 int chats_delete(struct services *s, const struct id *user_id, const struct id *chat_id,
                  store_fn row, void *arg, struct err *e) MUST_CHECK;

@@ -103,13 +103,18 @@ static int fingerprint_of_text(struct call *c, const struct http_request *r, str
     return fingerprint(c, &b, e);
 }
 
+/* It is answered as things stand, each time. What is done behind `after` is no mere reading. */
+static bool only_reads(const struct op *op)
+{
+    return (op->lane == ON_LOOP || op->lane == ON_READ) && !op->after_answers;
+}
+
 int idempotency_take(struct call *c, const struct http_request *request, struct err *e)
 {
     struct idempotent *r;
 
-    /* What only reads is answered as things stand, each time. */
-    if (!request->idempotency_key[0] || request->method != HTTP_POST || c->op->lane == ON_LOOP ||
-        c->op->lane == ON_READ || id_is_zero(&c->caller.key_id))
+    if (!request->idempotency_key[0] || request->method != HTTP_POST || only_reads(c->op) ||
+        id_is_zero(&c->caller.key_id))
         return 0;
     if (!idempotency_key_valid(request->idempotency_key))
         return err_field(e, "", "Idempotency-Key must be 1 to %d visible ASCII characters",
@@ -165,7 +170,9 @@ int idempotency_claim(struct call *c, struct err *e)
 
 enum op_lane idempotency_lane(const struct call *c)
 {
-    return c->idempotent && c->idempotent->refusal.code ? ON_READ : c->op->lane;
+    bool looks = c->idempotent && (c->idempotent->refusal.code || c->op->lane == ON_LOOP);
+
+    return looks ? ON_READ : c->op->lane;
 }
 
 bool idempotency_replayed(const struct call *c)

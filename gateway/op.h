@@ -51,7 +51,8 @@ struct op {
     bool ends;         /* ON_WRITE: goes on when the disk is full (store_write_end) */
     bool rest_alias;   /* another REST way to an op that has its row: no WebSocket name */
     bool plain_detail; /* problem detail = code (older clients of /create read it) */
-    void (*key)(struct call *c, struct id *ret); /* ON_RUNTIME: what it is serialised by */
+    /* What it is serialised by: ON_RUNTIME always, ON_FILE where it is set. */
+    void (*key)(struct call *c, struct id *ret);
     /* On the loop, before the call goes to its lane: what run needs to know of the broker. */
     void (*prepare)(struct call *c);
     int (*run)(struct call *c, struct err *e);

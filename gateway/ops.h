@@ -99,6 +99,7 @@ struct chat_list_args {
 };
 extern const struct field chat_create_in[], chat_in[], chat_list_in[], chat_list_out[];
 int op_chat_create(struct call *c, struct err *e);
+void op_chat_create_key(struct call *c, struct id *ret);
 int op_chat_get(struct call *c, struct err *e);
 int op_chat_list(struct call *c, struct err *e);
 int op_chat_delete(struct call *c, struct err *e);
@@ -111,6 +112,38 @@ int chat_ensure(struct call *c, const struct chat_create_args *a, struct err *e)
 /* The chat if the caller may see it (inside a read or a write). */
 int chat_visible(struct store_tx *tx, const struct caller *caller, const struct id *chat_id,
                  struct arena *arena, struct chat *ret, struct err *e) MUST_CHECK;
+
+/* --- ops_history.c --------------------------------------------------------------------------- */
+
+struct message_view {
+    int64_t seq;
+    struct id message_id;
+    int64_t at;
+    int role;
+    char *author, *content;
+};
+struct history_args {
+    struct id chat_id;
+};
+struct history_append_args {
+    struct id chat_id;
+    int role;
+    char *content, *author, *client_message_id;
+    bool has_at;
+    int64_t at;
+};
+struct history_list_args {
+    struct id chat_id;
+    struct page_args page;
+    int64_t after;
+};
+extern const struct field message_fields[], history_append_in[], history_list_in[],
+    history_list_out[], history_in[];
+int op_history_append(struct call *c, struct err *e);
+bool op_history_append_queue(struct call *c);
+int op_history_list(struct call *c, struct err *e);
+int op_history_markdown(struct call *c, struct err *e);
+void op_history_key(struct call *c, struct id *ret);
 
 /* --- ops_workspace.c ------------------------------------------------------------------------- */
 

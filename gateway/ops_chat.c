@@ -5,6 +5,7 @@
 #include "chats.h"
 #include "idempotency.h"
 #include "leasehold/chatdir.h"
+#include "leasehold/history.h"
 #include "ops.h"
 
 const struct field chat_create_in[] = {
@@ -55,11 +56,18 @@ static int audit(struct store_tx *tx, struct call *c, const char *action, const 
         e);
 }
 
+/* Makings of one id go one after another: the second finds what the first has made. */
+void op_chat_create_key(struct call *c, struct id *ret)
+{
+    *ret = ((const struct chat_create_args *)c->args)->chat_id;
+}
+
 struct ensure {
     struct call *c;
     const struct chat_create_args *a;
     bool answers; /* the call, with this chat */
     struct chat chat;
+    int64_t bytes; /* of its new history */
     bool made;
 };
 
@@ -91,7 +99,9 @@ static int ensure_row(struct store_tx *tx, void *arg, struct err *e)
     chat->generation = 0;
     chat->metadata = en->a->metadata ? en->a->metadata : (char *)"{}";
     snprintf(chat->title, sizeof chat->title, "%s", en->a->title ? en->a->title : "");
-    if (store_chat_insert(tx, chat, e) || audit(tx, en->c, "chat.create", &chat->chat_id, e))
+    if (store_chat_insert(tx, chat, e) ||
+        store_usage_add(tx, &chat->user_id, en->bytes, false, e) ||
+        audit(tx, en->c, "chat.create", &chat->chat_id, e))
         return -1;
     en->made = true;
     if (!en->answers)
@@ -110,11 +120,24 @@ static int find_row(struct store_tx *tx, void *arg, struct err *e)
     return rc < 0 ? -1 : 0;
 }
 
+static int make_dir(struct ensure *en, struct err *e)
+{
+    const struct config_sandbox *cfg = &en->c->s->cfg->sandbox;
+    const struct history_place place = {
+        .root = cfg->chats_root, .user_id = en->a->user_id, .chat_id = en->chat.chat_id};
+    struct history_bytes bytes;
+
+    if (chatdir_make(place.root, &place.user_id, &place.chat_id, cfg->uid, cfg->gid, e) ||
+        history_bytes(&place, &bytes, e))
+        return -1;
+    en->bytes = bytes.db + bytes.md;
+    return 0;
+}
+
 static int ensure(struct ensure *en, struct err *e)
 {
     struct call *c = en->c;
     const struct chat_create_args *a = en->a;
-    const struct config_sandbox *cfg = &c->s->cfg->sandbox;
 
     if (!caller_may_see(&c->caller, &a->user_id))
         return err_set(e, ERR_CHAT_NOT_FOUND, "no such chat of this user");
@@ -129,10 +152,10 @@ static int ensure(struct ensure *en, struct err *e)
     if (!en->made)
         return 0;
     en->made = false;
-    return chatdir_make(cfg->chats_root, &a->user_id, &en->chat.chat_id, cfg->uid, cfg->gid, e) ||
-                   store_write(c->s->store, ensure_row, en, e)
-               ? -1
-               : 0;
+    store_usage_hold(c->s->store, &a->user_id);
+    int rc = make_dir(en, e) || store_write(c->s->store, ensure_row, en, e) ? -1 : 0;
+    store_usage_release(c->s->store, &a->user_id);
+    return rc;
 }
 
 int chat_ensure(struct call *c, const struct chat_create_args *a, struct err *e)

@@ -20,6 +20,7 @@
 #include "tls_ca.h"
 
 struct bot_ws;
+struct history_queues;
 struct signing_keys;
 struct sessions;
 struct spools;
@@ -45,6 +46,7 @@ struct services {
     struct sandbox_host host;           /* RUNTIME lane */
     struct sessions *sessions;          /* see sessions.h */
     struct spools *spools;              /* see spools.h */
+    struct history_queues *history;     /* loop */
     struct idempotent *idempotent;      /* loop: requests with an Idempotency-Key that run */
     struct server_timer *broker_timer, *cleanup_timer;
     bool draining;        /* loop: SIGTERM came */

@@ -43,7 +43,8 @@ struct walk {
     struct inode *seen; /* of files with several names */
     int64_t bytes;
     size_t looks, pending;
-    bool over; /* more than one walk may look at */
+    size_t chat_depth; /* of the directories that are chats' */
+    bool over;         /* more than one walk may look at */
 };
 
 static int no_memory(struct err *e)
@@ -190,9 +191,9 @@ static int note_inode(struct walk *w, const struct stat *st, bool *ret_seen, str
 }
 
 /* SQLite's own, beside history.db while it is open: <chat>/history.db-wal. */
-static bool is_passing(const struct node *parent, const char *name)
+static bool is_passing(const struct walk *w, const struct node *parent, const char *name)
 {
-    return parent->depth <= 1 && strncmp(name, "history.db-", 11) == 0;
+    return parent->depth == w->chat_depth && strncmp(name, "history.db-", 11) == 0;
 }
 
 static int count(struct walk *w, int dir, struct node *parent, const char *name, struct err *e)
@@ -205,7 +206,7 @@ static int count(struct walk *w, int dir, struct node *parent, const char *name,
     if (S_ISDIR(st.st_mode)) {
         return push(w, parent, name, &st, e);
     }
-    if (!S_ISREG(st.st_mode) || is_passing(parent, name)) {
+    if (!S_ISREG(st.st_mode) || is_passing(w, parent, name)) {
         return 0;
     }
     if (st.st_nlink > 1 && note_inode(w, &st, &seen, e) != 0) {
@@ -282,22 +283,43 @@ static void walk_done(struct walk *w)
     close(w->root);
 }
 
-int chatdir_usage(const char *root, const struct id *user_id, struct chatdir_usage *ret,
-                  struct err *e)
+static int walk_from(const char *path, size_t chat_depth, struct chatdir_usage *ret, struct err *e)
 {
-    char path[4096];
-    struct walk w = {.at_fd = -1};
-    if ((size_t)snprintf(path, sizeof(path), "%s/%s/chats", root, ID_STR(user_id)) >=
-        sizeof(path)) {
-        return err_set(e, ERR_INTERNAL, "the path of the workspace root is too long");
-    }
+    struct walk w = {.at_fd = -1, .chat_depth = chat_depth};
     *ret = (struct chatdir_usage){0};
     w.root = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (w.root < 0) { /* ENOENT: no chat was made yet */
+    if (w.root < 0) { /* ENOENT: nothing was made there yet */
         return errno == ENOENT ? 0 : err_sys(e, ERR_INTERNAL, errno, "cannot open a workspace");
     }
     int rc = walk_all(&w, e);
     walk_done(&w);
     *ret = (struct chatdir_usage){.bytes = w.bytes, .partial = w.over};
     return rc;
+}
+
+static int too_long(struct err *e)
+{
+    return err_set(e, ERR_INTERNAL, "the path of the workspace root is too long");
+}
+
+int chatdir_usage(const char *root, const struct id *user_id, struct chatdir_usage *ret,
+                  struct err *e)
+{
+    char path[4096];
+    if ((size_t)snprintf(path, sizeof(path), "%s/%s/chats", root, ID_STR(user_id)) >=
+        sizeof(path)) {
+        return too_long(e);
+    }
+    return walk_from(path, 1, ret, e);
+}
+
+int chatdir_chat_usage(const char *root, const struct id *user_id, const struct id *chat_id,
+                       struct chatdir_usage *ret, struct err *e)
+{
+    char path[4096];
+    if ((size_t)snprintf(path, sizeof(path), "%s/%s/chats/%s", root, ID_STR(user_id),
+                         ID_STR(chat_id)) >= sizeof(path)) {
+        return too_long(e);
+    }
+    return walk_from(path, 0, ret, e);
 }

@@ -38,6 +38,10 @@ struct chatdir_usage {
 int chatdir_usage(const char *root, const struct id *user_id, struct chatdir_usage *ret,
                   struct err *e) MUST_CHECK;
 
+/* The same of one chat alone. */
+int chatdir_chat_usage(const char *root, const struct id *user_id, const struct id *chat_id,
+                       struct chatdir_usage *ret, struct err *e) MUST_CHECK;
+
 /* --- removal: out of the way at once, back if the row stays, taken apart later. The quarantine is
  * a directory on the same file system, made if it is missing. ---------------------------------- */
 

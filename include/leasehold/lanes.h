@@ -52,6 +52,11 @@ int lane_submit(struct lane *l, struct job *job, struct err *e) MUST_CHECK;
 int lane_submit_keyed(struct lane *l, const struct id *key, struct job *job,
                       struct err *e) MUST_CHECK;
 
+/* Runs fn on a thread of the lane, as lane_submit_keyed would, and waits for its end. From a thread of
+ * another lane only, and in one direction: two lanes that wait for each other would stop both. */
+int lane_call(struct lane *l, const struct id *key, void (*fn)(void *arg), void *arg,
+              struct err *e) MUST_CHECK;
+
 /* What a lane records, with its index among the values of their first label. */
 struct lane_meters {
     unsigned lane;
