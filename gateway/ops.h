@@ -225,6 +225,27 @@ struct sandbox_stats_view {
 extern const struct field sandbox_stats_out[];
 int op_sandbox_stats(struct call *c, struct err *e);
 
+/* --- ops_node.c ------------------------------------------------------------------------------ */
+
+struct node_list_args {
+    struct page_args page;
+};
+struct node_versions {
+    char *leasehold, *engine, *kernel;
+};
+struct node_load {
+    int64_t cpus, runnable_milli, memory_bytes, memory_available_bytes, sandboxes;
+};
+struct node_view {
+    char *node, *instance, *engine;
+    bool available;
+    struct node_versions versions;
+    struct node_load load;
+    struct list warnings; /* char * */
+};
+extern const struct field node_list_in[], node_list_out[];
+int op_node_list(struct call *c, struct err *e);
+
 /* --- ops_lease.c ----------------------------------------------------------------------------- */
 
 struct lease_grant_args {

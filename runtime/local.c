@@ -25,6 +25,7 @@ struct engine_local {
     struct engine base;
     char *bin_dir;
     int64_t uid; /* of the agents */
+    char version[80];
 };
 
 static int64_t now_ms(void)
@@ -312,6 +313,16 @@ static int local_find(struct engine *g, const char *run_path, struct engine_hand
     return 0;
 }
 
+static int local_info(struct engine *g, struct engine_info *ret, struct err *e)
+{
+    (void)e;
+    *ret = (struct engine_info){.warnings_n = 0};
+    snprintf(ret->version, sizeof(ret->version), "%s", ((struct engine_local *)g)->version);
+    if (g->weakness[0] != '\0')
+        snprintf(ret->warnings[ret->warnings_n++], sizeof(ret->warnings[0]), "%s", g->weakness);
+    return 0;
+}
+
 /* ---- life of the engine ---- */
 
 static void local_free(struct engine *g)
@@ -331,6 +342,7 @@ static const struct engine_vtable local_vtable = {
     .find = local_find,
     .stats = local_stats,
     .log_open = local_log_open,
+    .info = local_info,
     .free = local_free,
 };
 
@@ -364,6 +376,7 @@ int engine_local_new(const struct config *cfg, const char *bin_dir, struct engin
         return -1;
     }
     tell_ungrouped(ungrouped, &l->base);
+    local_version(l->version, sizeof(l->version));
     *ret = &l->base;
     return 0;
 }

@@ -169,3 +169,14 @@ int local_probe(const char *bin_dir, int64_t uid, int64_t gid, char *ret_ungroup
         return -1;
     return run_probe(path, uid, gid, ret_ungrouped, size, e);
 }
+
+void local_version(char *ret, size_t size)
+{
+    FILE *words = popen("exec " BWRAP_PATH " --version", "re");
+    snprintf(ret, size, "bubblewrap");
+    if (words == NULL)
+        return;
+    if (fgets(ret, (int)size, words) != NULL)
+        ret[strcspn(ret, "\n")] = '\0';
+    pclose(words);
+}

@@ -12,4 +12,7 @@
 int local_probe(const char *bin_dir, int64_t uid, int64_t gid, char *ret_ungrouped, size_t size,
                 struct err *e) MUST_CHECK;
 
+/* "bubblewrap 0.8.0". At start: it runs a program. */
+void local_version(char *ret, size_t size);
+
 #endif

@@ -70,6 +70,14 @@ struct engine_stats {
     int64_t pids;
 };
 
+/* What runs sandboxes here, for an operator. */
+#define ENGINE_WARNINGS_MAX 8
+struct engine_info {
+    char version[80];                        /* "bubblewrap 0.8.0" */
+    char warnings[ENGINE_WARNINGS_MAX][160]; /* what should be set up otherwise */
+    size_t warnings_n;
+};
+
 /* What the agent says on its standard error, read piece by piece. One thread at a time; it may outlive the
  * sandbox, not the engine. */
 struct engine_log {
@@ -119,6 +127,9 @@ struct engine_vtable {
     /* Any thread. ERR_NOT_FOUND: nothing is kept of this sandbox any more. */
     int (*log_open)(struct engine *g, const char *run_path, const struct engine_handle *h,
                     const struct engine_log_from *from, struct engine_log **ret, struct err *e);
+
+    /* Any thread. ERR_ENGINE_UNAVAILABLE: it does not answer. */
+    int (*info)(struct engine *g, struct engine_info *ret, struct err *e);
 
     void (*free)(struct engine *g);
 };

@@ -135,6 +135,7 @@ class Operations(Face):
         token = bot.ok("lease.grant", session)["token"]
         self.assertTrue(ok("lease.introspect", {"token": token})["active"])
         self.assertEqual(len(ok("lease.list", session)["items"]), 1)
+        self.assertEqual(ok("node.list")["items"][0]["load"]["sandboxes"], 1)
         bot.ok("sandbox.stop", session)
         self.assertIsNone(ok("chat.delete", chat))
         key = {"key_id": bot.ok("key.create", {"name": "n", "role": "bot"})["api_key"]["key_id"]}
