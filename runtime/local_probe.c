@@ -89,31 +89,47 @@ static int end_status(pid_t pid)
     return r == pid && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static int run_probe(const char *program, int64_t uid, int64_t gid, char *ret_ungrouped,
+/* Runs the program to its end and keeps the first line it says. Its exit status; -1: it did not run, or
+ * was killed. */
+static int run_words(const char *const *argv, const char *program, bool stdout_too, char *ret,
                      size_t size, struct err *e)
 {
-    char uid_text[24], gid_text[24], said[128];
     int64_t start;
     int pipe_fd[2];
     pid_t pid;
+    if (pipe2(pipe_fd, O_CLOEXEC) < 0)
+        return err_sys(e, ERR_ENGINE_UNAVAILABLE, errno, "the probe of bubblewrap");
+    int status = process_spawn(&(struct process_spawn){.path = program,
+                                                       .argv = argv,
+                                                       .cwd = "/",
+                                                       .stderr_fd = pipe_fd[1],
+                                                       .stdout_too = stdout_too},
+                               &pid, &start, e);
+    close(pipe_fd[1]);
+    if (status == 0) {
+        read_words(pipe_fd[0], ret, size);
+        status = end_status(pid);
+        if (status < 0)
+            err_set(e, ERR_ENGINE_UNAVAILABLE, "%s was killed", argv[0]);
+    }
+    close(pipe_fd[0]);
+    return status;
+}
+
+static int run_probe(const char *program, int64_t uid, int64_t gid, char *ret_ungrouped,
+                     size_t size, struct err *e)
+{
+    char uid_text[24], gid_text[24], said[128] = "";
     snprintf(uid_text, sizeof(uid_text), "%lld", (long long)uid);
     snprintf(gid_text, sizeof(gid_text), "%lld", (long long)gid);
     const char *const argv[] = {"leasekeep", "--probe", uid_text, gid_text, NULL};
-    if (pipe2(pipe_fd, O_CLOEXEC) < 0)
-        return err_sys(e, ERR_ENGINE_UNAVAILABLE, errno, "the probe of bubblewrap");
-    int r = process_spawn(
-        &(struct process_spawn){.path = program, .argv = argv, .cwd = "/", .stderr_fd = pipe_fd[1]},
-        &pid, &start, e);
-    close(pipe_fd[1]);
-    if (r == 0) {
-        read_words(pipe_fd[0], said, sizeof(said));
-        r = end_status(pid) == 0 ? 0 : explain(said, e);
-        snprintf(ret_ungrouped, size, "%s", r == 0 ? said : "");
-    } else {
+    int status = run_words(argv, program, false, said, sizeof(said), e);
+    if (status < 0) {
         e->code = ERR_ENGINE_UNAVAILABLE;
+        return -1;
     }
-    close(pipe_fd[0]);
-    return r;
+    snprintf(ret_ungrouped, size, "%s", status == 0 ? said : "");
+    return status == 0 ? 0 : explain(said, e);
 }
 
 /* The capabilities in force, a bit each; all when they cannot be read. */
@@ -172,11 +188,8 @@ int local_probe(const char *bin_dir, int64_t uid, int64_t gid, char *ret_ungroup
 
 void local_version(char *ret, size_t size)
 {
-    FILE *words = popen("exec " BWRAP_PATH " --version", "re");
-    snprintf(ret, size, "bubblewrap");
-    if (words == NULL)
-        return;
-    if (fgets(ret, (int)size, words) != NULL)
-        ret[strcspn(ret, "\n")] = '\0';
-    pclose(words);
+    static const char *const argv[] = {"bwrap", "--version", NULL};
+    struct err ignored;
+    if (run_words(argv, BWRAP_PATH, true, ret, size, &ignored) != 0)
+        snprintf(ret, size, "bubblewrap");
 }

@@ -149,6 +149,8 @@ static int plan_descriptors(struct spawn_plan *p, const struct process_spawn *s)
         int copy = copy_above(p, s->stderr_fd, above);
         r = copy < 0 ? errno : posix_spawn_file_actions_adddup2(a, copy, STDERR_FILENO);
     }
+    if (r == 0 && s->stdout_too)
+        r = posix_spawn_file_actions_adddup2(a, STDERR_FILENO, STDOUT_FILENO);
     for (int i = 0; r == 0 && i < s->fds_n; i++) {
         int copy = copy_above(p, s->fds[i], above);
         r = copy < 0 ? errno : posix_spawn_file_actions_adddup2(a, copy, FIRST_FD + i);

@@ -34,7 +34,8 @@ struct process_spawn {
     const char *cwd;
     const int *fds; /* fds[i] becomes descriptor 3 + i; everything else is closed */
     int fds_n;
-    int stderr_fd; /* -1: /dev/null */
+    int stderr_fd;   /* -1: /dev/null */
+    bool stdout_too; /* goes where stderr goes, not to /dev/null */
 };
 
 /* Starts a program in its own session with an empty environment (PATH alone), signals at default,
