@@ -21,6 +21,7 @@
 #include "sessions.h"
 #include "signing_keys.h"
 #include "spools.h"
+#include "trail.h"
 
 #define READ_THREADS   2
 #define FILE_THREADS   4
@@ -399,9 +400,11 @@ static int brokers_make(struct app *a, struct err *e)
     s->sessions = sessions_new(s);
     s->spools = spools_new(s);
     s->history = history_queues_new(s);
+    s->trail = trail_new(s);
     s->bots = bot_ws_new(s);
     s->host.wait_ctx = s->sessions;
-    if (!s->auth || !s->broker || !s->sessions || !s->spools || !s->history || !s->bots)
+    if (!s->auth || !s->broker || !s->sessions || !s->spools || !s->history || !s->trail ||
+        !s->bots)
         return err_set(e, ERR_INTERNAL, "no memory");
     return auth_load(s->auth, s->store, e);
 }
@@ -441,6 +444,7 @@ static void app_done(struct app *a)
     lane_free(s->file);
     s->file = NULL; /* the same of spools */
     lane_free(s->read);
+    trail_close(s->trail);
     store_close(s->store);
     if (s->server)
         while (inbox_drain(server_inbox(s->server), 1000))
@@ -448,6 +452,7 @@ static void app_done(struct app *a)
     sessions_free(s->sessions);
     spools_free(s->spools);
     history_queues_free(s->history);
+    trail_free(s->trail);
     bot_ws_free(s->bots);
     s->bots = NULL;
     broker_free(s->broker);

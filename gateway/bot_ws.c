@@ -311,6 +311,8 @@ static int decode_args(struct call *c, const struct bot_message *m, struct err *
 
 static int route(struct call *c, const struct bot *bot, const struct bot_message *m, struct err *e)
 {
+    struct err unread;
+
     if (!strcmp(m->op, "auth"))
         return err_set(e, ERR_CONFLICT, "the connection is authenticated");
     if (!strcmp(m->op, "subscribe"))
@@ -319,7 +321,11 @@ static int route(struct call *c, const struct bot *bot, const struct bot_message
         return -1;
     if (bot->calls > BOT_WS_CALLS_MAX)
         return err_set(e, ERR_BUSY, "a connection may have %d calls in flight", BOT_WS_CALLS_MAX);
-    return call_admit(c, e) || decode_args(c, m, e) ? -1 : 0;
+    if (!call_admit(c, e))
+        return decode_args(c, m, e);
+    if (decode_args(c, m, &unread)) /* for the trail */
+        c->args = NULL;
+    return -1;
 }
 
 static void message(struct bot_ws *b, struct bot *bot, struct call *c, const char *data, size_t len)

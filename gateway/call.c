@@ -5,6 +5,7 @@
 #include "meters.h"
 #include "op.h"
 #include "services.h"
+#include "trail.h"
 
 /* Arguments, result and everything between them of one call. */
 #define CALL_ARENA_CAP (4u * 1024 * 1024)
@@ -73,6 +74,8 @@ void call_finish(struct call *c)
         return; /* comes again when the answer is recorded */
     log_call(c);
     count_call(c);
+    if (c->reply != answered)
+        trail_call(c->s->trail, c);
     c->reply(c);
     call_free(c);
 }

@@ -203,10 +203,11 @@ static const struct metric_spec specs[METERS] = {
                        .help = "Clients connected to doors.",
                        .kind = METRIC_GAUGE},
     [METER_AUDIT_FAILURES] = {.name = "leasehold_audit_failures_total",
-                              .help = "Entries of what doors report that could not be written.",
+                              .help = "Entries of the audit trail that could not be written.",
                               .kind = METRIC_COUNTER},
     [METER_AUDIT_DROPPED] = {.name = "leasehold_audit_dropped_total",
-                             .help = "Entries not written because one door reported too much.",
+                             .help =
+                                 "Entries not written because a door or strangers made too many.",
                              .kind = METRIC_COUNTER},
     [METER_PROCESS_CPU] = {.name = "process_cpu_seconds_total",
                            .help = "User and system time.",

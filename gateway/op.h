@@ -36,6 +36,12 @@ struct op_secret {
     int64_t iat;               /* of that token, seconds */
 };
 
+/* What an operation is an access to: `member` of its arguments or of its answer names it. */
+struct op_object {
+    const char *kind, *member; /* no member: any of the kind, as of a list without a filter */
+};
+#define OP_OBJECTS 3
+
 struct op {
     const char *name;
     enum http_method method;
@@ -61,6 +67,8 @@ struct op {
     bool (*after)(struct call *c);
     bool after_answers; /* the result is complete behind `after` only */
     void (*secret)(struct call *c, struct op_secret *ret); /* NULL: the answer has none */
+    /* For the audit trail, the first that is there; none: no access to anything of anybody. */
+    struct op_object audit[OP_OBJECTS];
     const char *doc;
 };
 
@@ -106,6 +114,7 @@ struct call {
     struct store_job store_job;
     void *state;                   /* of an op whose `after` waits */
     void (*drop)(struct call *c);  /* frees what of `state` is not in the arena; may be NULL */
+    bool told;                     /* the trail has an entry of it: caller.told */
     struct idempotent *idempotent; /* idempotency.h; NULL: no Idempotency-Key */
 };
 

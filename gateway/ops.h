@@ -282,6 +282,28 @@ bool op_lease_got(struct call *c);
 int op_lease_renew(struct call *c, struct err *e);
 void op_lease_renew_prepare(struct call *c);
 
+/* --- ops_audit.c ----------------------------------------------------------------------------- */
+
+struct audit_list_args {
+    struct page_args page;
+    char *actor, *object, *action;
+    int64_t since, until;
+};
+struct audit_view {
+    int64_t n, at;
+    char *actor, *action, *object, *outcome, *address, *request_id, *detail;
+    char prev[65], hash[65];
+};
+struct audit_verified {
+    bool ok;
+    int64_t checked, first_broken;
+};
+extern const struct field audit_list_in[], audit_list_out[], audit_verify_out[];
+void op_audit_prepare(struct call *c);
+int op_audit_list(struct call *c, struct err *e);
+void op_audit_verify_key(struct call *c, struct id *ret);
+int op_audit_verify(struct call *c, struct err *e);
+
 /* --- ops_introspect.c ------------------------------------------------------------------------ */
 
 struct introspect_args {

@@ -17,6 +17,7 @@ struct call *call_begin(struct services *s, uint64_t conn, const char *peer, con
     c->reply = reply;
     request_id_choose(request_id, c->request_id);
     c->caller.request_id = c->request_id;
+    c->caller.told = &c->told;
     c->caller.address = arena_strndup(c->arena, peer, strlen(peer));
     return c;
 }

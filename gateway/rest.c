@@ -190,6 +190,15 @@ static int decode(struct call *c, const struct http_request *r, const struct rou
                : 0;
 }
 
+/* For the trail: what was asked for by who may not. */
+static void name_object(struct call *c, const struct route *route)
+{
+    struct err e;
+
+    if (c->op->audit[0].kind && (call_args_new(c, &e) || decode_path(c, route, &e)))
+        c->args = NULL;
+}
+
 static int begin(struct call *c, const struct http_request *r, struct route *route, struct err *e)
 {
     if (route_find(ops_table, r->method, r->path, route, e)) {
@@ -202,7 +211,11 @@ static int begin(struct call *c, const struct http_request *r, struct route *rou
         return -1;
     }
     c->op = route->op;
-    if (authenticate(c, r, e) || call_admit(c, e) || idempotency_take(c, r, e))
+    if (authenticate(c, r, e) || call_admit(c, e)) {
+        name_object(c, route);
+        return -1;
+    }
+    if (idempotency_take(c, r, e))
         return -1;
     return decode(c, r, route, e) ? idempotency_refuse(c, e) : idempotency_bind(c, e);
 }

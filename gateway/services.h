@@ -24,6 +24,7 @@ struct history_queues;
 struct signing_keys;
 struct sessions;
 struct spools;
+struct trail;
 
 struct services {
     const struct config *cfg;  /* any thread */
@@ -47,6 +48,7 @@ struct services {
     struct sessions *sessions;          /* see sessions.h */
     struct spools *spools;              /* see spools.h */
     struct history_queues *history;     /* loop */
+    struct trail *trail;                /* loop */
     struct idempotent *idempotent;      /* loop: requests with an Idempotency-Key that run */
     struct server_timer *broker_timer, *cleanup_timer;
     bool draining;        /* loop: SIGTERM came */

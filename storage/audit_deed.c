@@ -18,6 +18,9 @@ int store_audit_deed(struct store_tx *tx, const struct audit_deed *d, struct err
 {
     char key[ID_TEXT], object[OBJECT_MAX];
     const struct caller *c = d->caller;
+    if (c != NULL && c->told != NULL) {
+        *c->told = true;
+    }
     snprintf(object, sizeof(object), "%s:%s", d->kind, d->id != NULL ? ID_STR(d->id) : d->name);
     return store_audit(tx,
                        &(struct audit_entry){

@@ -40,6 +40,7 @@ struct caller {
     int64_t expires_at;     /* of the credential, ms; 0: never. Nothing it issues outlives it */
     const char *address;
     const char *request_id;
+    bool *told; /* set by an entry of the trail that names it; NULL: nobody asks */
 };
 
 bool caller_may_see(const struct caller *c, const struct id *user_id);

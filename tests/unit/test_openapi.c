@@ -206,6 +206,28 @@ static void each_row_of_the_table_appears(void **state)
     free(text);
 }
 
+static bool has_member(const struct field *f, const char *name)
+{
+    for (; f && f->name; f++)
+        if (!strcmp(f->name, name) && (f->kind == FIELD_KIND_ID || f->kind == FIELD_KIND_STR))
+            return true;
+    return false;
+}
+
+static void each_row_that_needs_a_key_says_what_it_is_an_access_to(void **state)
+{
+    (void)state;
+    for (const struct op *op = ops_table; op->name; op++) {
+        const struct op_object *o = op->audit;
+
+        if (op->role != ROLE_NONE && !o->kind)
+            fail_msg("%s: the row needs .audit (op.h, docs/audit.md)", op->name);
+        for (; o < op->audit + OP_OBJECTS && o->kind; o++)
+            if (o->member && !has_member(op->in, o->member) && !has_member(op->out, o->member))
+                fail_msg("%s: .audit names %s, which is no id or text of it", op->name, o->member);
+    }
+}
+
 static void every_error_code_is_named(void **state)
 {
     (void)state;
@@ -237,6 +259,7 @@ int main(void)
         cmocka_unit_test(path_and_query_are_parameters_and_not_in_the_body),
         cmocka_unit_test(rows_become_operations_with_ids_of_their_own),
         cmocka_unit_test(each_row_of_the_table_appears),
+        cmocka_unit_test(each_row_that_needs_a_key_says_what_it_is_an_access_to),
         cmocka_unit_test(every_error_code_is_named),
         cmocka_unit_test(it_is_strict_json_and_the_same_each_time),
     };
