@@ -331,6 +331,7 @@ const struct op ops_table[] = {
      IN(node_list_in, node_list_args),
      OUT(node_list_out, page),
      .run = op_node_list,
+     .audit = {{"node", NULL}},
      .doc = "The machines that run sandboxes: engine, versions, load, warnings."},
     {.name = "lease.grant",
      .method = HTTP_POST,
