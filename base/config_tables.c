@@ -199,6 +199,8 @@ static const struct field retention_fields[] = {
     SECONDS(struct config_retention, artifact_ttl_seconds, "604800"),
     SECONDS(struct config_retention, artifact_delivered_grace_seconds, "3600"),
     SECONDS(struct config_retention, interval_seconds, "300"),
+    SECONDS(struct config_retention, events_seconds, "604800"),
+    FIELD_INT(struct config_retention, events_max, .min = 1, .max = COUNT_MAX, .def = "1000000"),
     {0},
 };
 

@@ -138,6 +138,8 @@ const char config_template[] =
     "  artifact_ttl_seconds: 604800\n"
     "  artifact_delivered_grace_seconds: 3600\n"
     "  interval_seconds: 300\n"
+    "  events_seconds: 604800                  # of the log of events, for bots that come back\n"
+    "  events_max: 1000000\n"
     "\n"
     "services: {}                              # postgres: {image: …}, redis: {image: …}\n"
     "\n"

@@ -12,6 +12,7 @@
 #include "bot_ws.h"
 #include "changes.h"
 #include "chats.h"
+#include "event_feed.h"
 #include "leasehold/process.h"
 #include "openapi.h"
 #include "history_queue.h"
@@ -219,6 +220,7 @@ static void cleanup_due(void *ctx)
     sessions_cleanup(s->sessions);
     spools_cleanup(s->spools);
     idempotency_cleanup(s);
+    event_feed_cleanup(s);
     signing_keys_cleanup(s->signing);
     server_timer_arm(s->cleanup_timer, s->cfg->sandbox.cleanup_interval_seconds * 1000);
 }
@@ -305,6 +307,8 @@ static int store_make(struct app *a, struct err *e)
                               .quota_bytes = a->cfg.storage.quota_bytes,
                               .changed = changes_post,
                               .changed_ctx = &a->s,
+                              .logged = event_feed_post,
+                              .logged_ctx = &a->s,
                               .queue_max = queue_max("LEASEHOLD_TEST_WRITES_MAX", 0)};
 
     meters_store(a->s.meters, &o.meters);
@@ -317,7 +321,9 @@ static int store_make(struct app *a, struct err *e)
                        "no metadata at %s: mount its disk, restore a backup, or make it with "
                        "leasehold admin-key",
                        path);
-    return store_open(&o, &a->s.store, e);
+    if (store_open(&o, &a->s.store, e))
+        return -1;
+    return event_feed_new(&a->s, &a->s.events, e); /* before the first write */
 }
 
 static struct lane *lane_make(struct app *a, enum meter_lane which, const char *name,
@@ -370,7 +376,8 @@ static int server_make(struct app *a, struct err *e)
                                      .ws_message = ws_message,
                                      .ws_closed = ws_closed,
                                      .turn = on_turn,
-                                     .ws_ping_ms = BOT_WS_PING_MS};
+                                     .ws_ping_ms = BOT_WS_PING_MS,
+                                     .ws_queue_max = queue_max("LEASEHOLD_TEST_WS_QUEUE_MAX", 0)};
 
     if (server_new(&a->cfg, a->s.log, &handler, &a->s.server, e))
         return -1;
@@ -454,6 +461,7 @@ static void app_done(struct app *a)
     history_queues_free(s->history);
     trail_free(s->trail);
     bot_ws_free(s->bots);
+    event_feed_free(s->events);
     s->bots = NULL;
     broker_free(s->broker);
     auth_free(s->auth);

@@ -183,6 +183,18 @@ bool auth_usable(const struct auth *a, const struct id *key_id, int64_t now_ms)
     return find_usable(a, key_id, now_ms) != NULL;
 }
 
+bool auth_sees(const struct auth *a, const struct id *key_id, int64_t now_ms,
+               const struct id *user_id)
+{
+    const struct entry *en = find_usable(a, key_id, now_ms);
+
+    if (!en || en->key.role < ROLE_VIEWER)
+        return false;
+    const struct caller c = {
+        .limited = en->key.limited, .users = en->users, .users_n = en->key.allowed_users.n};
+    return caller_may_see(&c, user_id);
+}
+
 int auth_caller(const struct auth *a, const struct id *key_id, int64_t now_ms, struct arena *arena,
                 struct caller *ret, struct err *e)
 {

@@ -22,6 +22,9 @@ int auth_check(const struct auth *a, const char *credential, int64_t now_ms, str
 
 /* For a connection that has proved its key once: whether the key still holds, and what it may now. */
 bool auth_usable(const struct auth *a, const struct id *key_id, int64_t now_ms);
+/* May it see now what is this user's? Zero: what is nobody's. */
+bool auth_sees(const struct auth *a, const struct id *key_id, int64_t now_ms,
+               const struct id *user_id);
 int auth_caller(const struct auth *a, const struct id *key_id, int64_t now_ms, struct arena *arena,
                 struct caller *ret, struct err *e) MUST_CHECK;
 

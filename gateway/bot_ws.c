@@ -2,9 +2,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 #include "bot_message.h"
+#include "bot_ws_state.h"
 #include "leasehold/door_proto.h"
 #include "leasehold/json.h"
 #include "pipeline.h"
@@ -18,22 +18,6 @@ enum {
     CLOSE_GOING_AWAY = 1001,
     CLOSE_NOT_UTF8 = 1007,
     CLOSE_NO_MEMORY = 1013,
-};
-
-struct bot {
-    UT_hash_handle hh;
-    uint64_t conn;
-    char peer[sizeof(((struct http_request *)0)->peer)];
-    bool authenticated;
-    struct id key_id;
-    int64_t auth_until_us;
-    size_t calls; /* in flight */
-};
-
-struct bot_ws {
-    struct services *s;
-    struct bot *bots;
-    struct server_timer *timer; /* armed while there are bots */
 };
 
 static void tick(void *ctx);
@@ -68,7 +52,7 @@ void bot_ws_free(struct bot_ws *b)
     free(b);
 }
 
-static struct bot *find(const struct bot_ws *b, uint64_t conn)
+struct bot *bot_find(const struct bot_ws *b, uint64_t conn)
 {
     struct bot *bot;
 
@@ -138,10 +122,10 @@ static void send_result(const struct call *c, const struct field *fields, const 
     send_error(c, &e);
 }
 
-static void bot_reply(struct call *c)
+void bot_reply(struct call *c)
 {
     struct bot_ws *b = c->s->bots;
-    struct bot *bot = find(b, c->conn);
+    struct bot *bot = bot_find(b, c->conn);
 
     if (!bot) /* it has gone: nobody is there for the answer */
         return;
@@ -258,10 +242,11 @@ int bot_ws_open(struct bot_ws *b, uint64_t conn, const struct http_request *r, s
 
 bool bot_ws_closed(struct bot_ws *b, uint64_t conn)
 {
-    struct bot *bot = find(b, conn);
+    struct bot *bot = bot_find(b, conn);
 
     if (!bot)
         return false;
+    event_feed_drop(b->s->events, conn);
     HASH_DEL(b->bots, bot); /* its calls end by themselves, their answers are dropped */
     free(bot);
     return true;
@@ -291,9 +276,12 @@ void bot_ws_key_changed(struct bot_ws *b, const struct id *key_id)
 {
     struct bot *bot, *next;
 
-    HASH_ITER (hh, b->bots, bot, next)
-        if (bot->authenticated && id_equal(&bot->key_id, key_id))
-            check(b, bot);
+    HASH_ITER (hh, b->bots, bot, next) {
+        if (!bot->authenticated || !id_equal(&bot->key_id, key_id))
+            continue;
+        check(b, bot);
+        bot_subscribe_again(b, bot);
+    }
 }
 
 /* --- calls ----------------------------------------------------------------------------------- */
@@ -316,8 +304,8 @@ static int route(struct call *c, const struct bot *bot, const struct bot_message
     if (!strcmp(m->op, "auth"))
         return err_set(e, ERR_CONFLICT, "the connection is authenticated");
     if (!strcmp(m->op, "subscribe"))
-        return err_set(e, ERR_UNSUPPORTED_OP, "events are not offered yet");
-    if (bot_op_find(ops_table, m->op, &c->op, e))
+        bot_subscribe_take(c);
+    else if (bot_op_find(ops_table, m->op, &c->op, e))
         return -1;
     if (bot->calls > BOT_WS_CALLS_MAX)
         return err_set(e, ERR_BUSY, "a connection may have %d calls in flight", BOT_WS_CALLS_MAX);
@@ -356,7 +344,7 @@ static void message(struct bot_ws *b, struct bot *bot, struct call *c, const cha
 
 bool bot_ws_message(struct bot_ws *b, uint64_t conn, const char *data, size_t len)
 {
-    struct bot *bot = find(b, conn);
+    struct bot *bot = bot_find(b, conn);
     struct call *c;
 
     if (!bot)

@@ -95,6 +95,9 @@ struct server_handler {
     /* WebSockets of bots are pinged so often, to the second; one that answers none of two pings is
      * closed with 4408 when the third is due. 0: never (doors ping by themselves). */
     unsigned ws_ping_ms;
+
+    /* What may wait for a bot that does not read. 0: 4 MiB. */
+    size_t ws_queue_max;
 };
 
 struct server;
@@ -143,6 +146,7 @@ void server_reply(struct server *s, uint64_t conn, struct http_reply *reply);
  * pass the cap of the queue (then it is closed with 1013). */
 int server_ws_send(struct server *s, uint64_t conn, const char *data, size_t len);
 void server_ws_close(struct server *s, uint64_t conn, int code, const char *reason);
+size_t server_ws_waiting(struct server *s, uint64_t conn); /* bytes queued; SIZE_MAX: it has gone */
 
 /* --- timers and descriptors on the loop ------------------------------------------------------ */
 

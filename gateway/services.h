@@ -21,6 +21,7 @@
 
 struct bot_ws;
 struct history_queues;
+struct event_feed;
 struct signing_keys;
 struct sessions;
 struct spools;
@@ -44,6 +45,7 @@ struct services {
     struct auth *auth;                  /* loop */
     struct broker *broker;              /* loop */
     struct bot_ws *bots;                /* loop */
+    struct event_feed *events;          /* loop, see event_feed.h */
     struct sandbox_host host;           /* RUNTIME lane */
     struct sessions *sessions;          /* see sessions.h */
     struct spools *spools;              /* see spools.h */

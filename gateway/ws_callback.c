@@ -166,19 +166,32 @@ void ws_ping(struct conn *c, int64_t now_us)
     frame_send(c, WS_PING, "", 0);
 }
 
+static size_t queue_max(const struct conn *c)
+{
+    size_t own = c->server->handler.ws_queue_max;
+    return own > 0 && !c->local ? own : c->ws.protocol->queue_max;
+}
+
 int server_ws_send(struct server *s, uint64_t conn, const char *data, size_t len)
 {
     struct conn *c = conn_find(s, conn);
     if (c == NULL || c->state != CONN_WS) {
         return -1;
     }
-    if (c->out_bytes > 0 && c->out_bytes + len > c->ws.protocol->queue_max) {
+    if (c->out_bytes > 0 && c->out_bytes + len > queue_max(c)) {
         conn_drop_waiting(c); /* they are not read, and the code would stand behind them */
         close_send(c, CLOSE_SLOW_READER, "slow reader");
+        log_event(s->log, LOG_WARNING, "ws_slow_reader", LF_STR("address", c->peer));
         return -1;
     }
     frame_send(c, WS_TEXT, data, len);
     return c->dead ? -1 : 0;
+}
+
+size_t server_ws_waiting(struct server *s, uint64_t conn)
+{
+    const struct conn *c = conn_find(s, conn);
+    return c != NULL && c->state == CONN_WS ? c->out_bytes : SIZE_MAX;
 }
 
 void server_ws_close(struct server *s, uint64_t conn, int code, const char *reason)
@@ -225,7 +238,7 @@ static void on_control(struct conn *c)
         c->ws.unanswered = 0;
     } else if (c->ws.frame.opcode == WS_PING && c->state == CONN_WS) {
         /* A peer that sends pings and reads no pongs is a slow reader like any other. */
-        if (c->out_bytes + len > c->ws.protocol->queue_max) {
+        if (c->out_bytes + len > queue_max(c)) {
             conn_kill(c);
             return;
         }

@@ -265,7 +265,7 @@ int store_event_range(struct store_tx *tx, struct store_event_range *ret, struct
 
 /* From the oldest up to the first that is to stay, whatever the clock did: what is left has no hole. */
 int store_event_expire(struct store_tx *tx, int64_t until, int64_t keep, int64_t limit,
-                       struct err *e)
+                       int64_t *ret_n, struct err *e)
 {
     struct store_event_range range;
     struct stmt st;
@@ -282,5 +282,9 @@ int store_event_expire(struct store_tx *tx, int64_t until, int64_t keep, int64_t
     bind_int(&st, limit);
     bind_int(&st, until);
     bind_int(&st, range.newest - keep);
-    return stmt_run(&st, e);
+    if (stmt_run(&st, e) != 0) {
+        return -1;
+    }
+    *ret_n = sqlite3_changes(tx->conn->db);
+    return 0;
 }

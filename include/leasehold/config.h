@@ -101,6 +101,7 @@ struct config_objects {
 struct config_retention {
     int64_t file_idle_seconds, workspace_idle_seconds, artifact_ttl_seconds,
         artifact_delivered_grace_seconds, interval_seconds;
+    int64_t events_seconds, events_max;
 };
 
 struct config_service {

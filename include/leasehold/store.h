@@ -88,9 +88,9 @@ struct store_event_range {
 int store_event_range(struct store_tx *tx, struct store_event_range *ret, struct err *e) MUST_CHECK;
 
 /* Removes rows of events before `until` (wall clock) or beyond the newest `keep`, at most `limit`
- * rows; never the newest, by which the numbers go on. */
+ * rows but one; never the newest, by which the numbers go on. *ret_n: how many went. */
 int store_event_expire(struct store_tx *tx, int64_t until, int64_t keep, int64_t limit,
-                       struct err *e) MUST_CHECK;
+                       int64_t *ret_n, struct err *e) MUST_CHECK;
 
 /* --- life ---------------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /*
- * Durable writes a second of the store: a lease granted (row, log entry, audit entry, next seq) by
- * one thread after the other, and by many at once whose writes share commits.
+ * Durable writes a second of the store: a lease granted (row, log entry, audit entry, event, next
+ * seq) by one thread after the other, and by many at once whose writes share commits.
  *
  *     bench_store [DIRECTORY [SECONDS [THREADS]]]     prints one line of JSON
  */
@@ -70,10 +70,23 @@ static int grant(struct store_tx *tx, void *arg, struct err *e)
                             .action = "lease.grant",
                             .object = "lease",
                             .outcome = "ok"};
+    struct store_event ev = {.name = "lease.granted",
+                             .user_id = b->user_id,
+                             .chat_id = b->chat_id,
+                             .session_id = b->session_id};
+    char data[320];
     id_random(&l.lease_id);
     if (store_session_next_seq(tx, &l.session_id, &l.grant_seq, e) != 0 ||
         store_lease_insert(tx, &l, e) != 0 ||
         store_log_append(tx, &l.session_id, l.grant_seq, "grant", &l.lease_id, 1, e) != 0) {
+        return -1;
+    }
+    snprintf(data, sizeof(data),
+             "{\"lease_id\":\"%s\",\"session_id\":\"%s\",\"chat_id\":\"%s\",\"user_id\":\"%s\","
+             "\"expires_at\":\"2026-11-29T00:00:00.000Z\",\"reason\":\"\"}",
+             ID_STR(&l.lease_id), ID_STR(&l.session_id), ID_STR(&l.chat_id), ID_STR(&l.user_id));
+    ev.data = data;
+    if (store_event_append(tx, &ev, e) != 0) {
         return -1;
     }
     return store_audit(tx, &a, e);

@@ -8,66 +8,16 @@ import time
 import unittest
 import uuid
 
+from bot import PROTOCOL, Bot
 from gateway import Gateway
-from ws import OP_TEXT, WsClient, WsClosed, WsHandshakeError, frame
+from ws import OP_TEXT, WsClosed, WsHandshakeError, frame
 
-PROTOCOL = "leasehold.v1"
 MESSAGE_MAX = 256 * 1024
 CALLS_MAX = 64
 MAIN_JOB = {
     "health.get", "key.create", "chat.create", "chat.get", "sandbox.open", "sandbox.create",
     "sandbox.get", "sandbox.stats", "sandbox.stop", "lease.grant", "lease.get", "lease.renew", "lease.revoke",
 }
-
-
-class Bot:
-    """One connection of a bot; `key` goes with the upgrade, None: not."""
-
-    def __init__(self, test, gateway, key=None, **options):
-        headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
-        headers.update(options.pop("headers", {}))
-        self.ws = WsClient.connect(
-            gateway.url.replace("http", "ws", 1),
-            path=options.pop("path", "/api/v1/ws"),
-            protocols=options.pop("protocols", [PROTOCOL]),
-            headers=headers,
-            **options,
-        )
-        test.addCleanup(self.ws.close)
-        self.last_id = 0
-
-    def send(self, op, args=None, message_id=None):
-        self.last_id += 1
-        message = {"id": message_id or str(self.last_id), "op": op}
-        if args is not None:
-            message["args"] = args
-        self.ws.send_text(json.dumps(message))
-        return message["id"]
-
-    def answer(self, timeout=60):
-        opcode, text = self.ws.recv(timeout)
-        assert opcode == OP_TEXT
-        return json.loads(text)
-
-    def call(self, op, args=None):
-        """The whole answer to one call."""
-        asked = self.send(op, args)
-        answer = self.answer()
-        assert answer["id"] == asked, answer
-        return answer
-
-    def ok(self, op, args=None):
-        answer = self.call(op, args)
-        assert answer["ok"] is True and set(answer) == {"id", "ok", "result"}, answer
-        return answer["result"]
-
-    def error(self, op, args=None):
-        answer = self.call(op, args)
-        assert answer["ok"] is False and set(answer) == {"id", "ok", "error"}, answer
-        return answer["error"]
-
-    def auth(self, key):
-        return self.ok("auth", {"token": key})
 
 
 class Face(unittest.TestCase):
@@ -174,7 +124,6 @@ class Operations(Face):
         bot = self.bot()
         self.assertEqual(bot.error("lease.gift")["code"], "unknown_op")
         self.assertEqual(bot.error("LEASE.GET")["code"], "unknown_op")
-        self.assertEqual(bot.error("subscribe", {"topics": ["all"]})["code"], "unsupported_op")
 
 
 class SameErrors(Face):

@@ -201,7 +201,12 @@ struct expiry {
 static int expire_run(struct store_tx *tx, void *arg, struct err *e)
 {
     const struct expiry *x = arg;
-    return store_event_expire(tx, x->until, x->keep, x->limit, e);
+    int64_t n = -1;
+    if (store_event_expire(tx, x->until, x->keep, x->limit, &n, e) != 0) {
+        return -1;
+    }
+    assert_true(n >= 0 && n < x->limit);
+    return 0;
 }
 
 static struct store_event_range range_after(struct fixture *f, struct expiry x)

@@ -1,0 +1,330 @@
+#include "event_feed_state.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "leasehold/json.h"
+
+#define CLOSE_NO_MEMORY 1013
+#define GAP_CAP         128
+#define CLEANUP_ROWS    100 /* of a write: others wait behind it */
+
+/* --- events ---------------------------------------------------------------------------------- */
+
+struct feed_event *feed_event_new(const struct store_event *ev)
+{
+    char at[TIME_TEXT];
+    size_t size = sizeof "{\"event\":\"\",\"seq\":,\"at\":\"\",\"data\":}" + strlen(ev->name) + 20 +
+                  TIME_TEXT + strlen(ev->data);
+    struct feed_event *fe = malloc(sizeof *fe + size);
+
+    if (!fe)
+        return NULL;
+    *fe = (struct feed_event){.seq = ev->seq,
+                              .user_id = ev->user_id,
+                              .chat_id = ev->chat_id,
+                              .session_id = ev->session_id};
+    fe->len = (size_t)snprintf(fe->text, size,
+                               "{\"event\":\"%s\",\"seq\":%" PRId64 ",\"at\":\"%s\",\"data\":%s}",
+                               ev->name, ev->seq, time_format(ev->at, at), ev->data);
+    return fe;
+}
+
+static struct feed_event **slot(struct event_feed *f, int64_t seq)
+{
+    return &f->ring[(size_t)seq % FEED_RING];
+}
+
+static void ring_put(struct event_feed *f, struct feed_event *ev)
+{
+    struct feed_event **at = slot(f, ev->seq);
+
+    free(*at);
+    *at = ev;
+    f->newest = ev->seq;
+    if (f->newest - f->oldest >= FEED_RING)
+        f->oldest = f->newest - FEED_RING + 1;
+}
+
+/* --- life ------------------------------------------------------------------------------------ */
+
+static int tail_each(void *ctx, const struct store_event *ev, struct err *e)
+{
+    struct feed_event *fe = feed_event_new(ev);
+
+    if (!fe)
+        return err_set(e, ERR_INTERNAL, "no memory for the events");
+    ring_put(ctx, fe);
+    return 0;
+}
+
+/* All that connected to an earlier life will come back at once: what they have missed stands here
+ * already. */
+static int tail_read(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct event_feed *f = arg;
+    struct store_event_range range;
+    int64_t from;
+
+    if (store_event_range(tx, &range, e))
+        return -1;
+    from = range.newest - FEED_RING + 1;
+    f->oldest = from > range.oldest ? from : range.oldest;
+    f->newest = f->oldest - 1;
+    return store_event_each(tx, f->newest, tail_each, f, e);
+}
+
+int event_feed_new(struct services *s, struct event_feed **ret, struct err *e)
+{
+    struct event_feed *f = calloc(1, sizeof *f);
+
+    if (!f)
+        return err_set(e, ERR_INTERNAL, "no memory for the events");
+    f->s = s;
+    f->timer = server_timer_new(s->server, catchup_turn, f);
+    if (!f->timer)
+        err_set(e, ERR_INTERNAL, "no memory for the events");
+    if (!f->timer || store_read(s->store, tail_read, f, e)) {
+        event_feed_free(f);
+        return -1;
+    }
+    *ret = f;
+    return 0;
+}
+
+static void subscriber_free(struct event_feed *f, struct subscriber *sub)
+{
+    catchup_end(f, sub);
+    topics_leave(f, sub);
+    HASH_DEL(f->subscribers, sub);
+    free(sub->topics);
+    free(sub);
+}
+
+void event_feed_free(struct event_feed *f)
+{
+    struct subscriber *sub, *next;
+
+    if (!f)
+        return;
+    HASH_ITER (hh, f->subscribers, sub, next)
+        subscriber_free(f, sub);
+    for (size_t i = 0; i < FEED_RING; i++)
+        free(f->ring[i]);
+    server_timer_free(f->timer);
+    free(f);
+}
+
+/* --- from the writer ------------------------------------------------------------------------- */
+
+struct posted {
+    struct job job;
+    struct event_feed *f;
+    struct feed_event *first, **end;
+};
+
+static void posted_apply(struct job *job)
+{
+    struct posted *p = (struct posted *)((char *)job - offsetof(struct posted, job));
+    struct event_feed *f = p->f;
+    struct feed_event *ev, *next;
+
+    LL_FOREACH_SAFE (p->first, ev, next) {
+        ev->next = NULL;
+        ring_put(f, ev);
+        topics_each(f, ev);
+    }
+    free(p);
+}
+
+static int posted_add(void *ctx, const struct store_event *ev, struct err *e)
+{
+    struct posted *p = ctx;
+    struct feed_event *fe = feed_event_new(ev);
+
+    if (!fe)
+        return err_set(e, ERR_INTERNAL, "no memory for an event");
+    *p->end = fe;
+    p->end = &fe->next;
+    return 0;
+}
+
+void event_feed_post(void *ctx, const struct store_event_batch *batch)
+{
+    struct services *s = ctx;
+    struct posted *p = calloc(1, sizeof *p);
+    struct err e;
+
+    if (p) {
+        p->job.done = posted_apply;
+        p->f = s->events;
+        p->end = &p->first;
+    }
+    /* An event that its readers never hear of would be a broken promise; the next life reads it from
+     * the log. */
+    if (!p || store_event_batch_each(batch, 0, posted_add, p, &e)) {
+        log_event(s->log, LOG_ERROR, "changes_lost", LF_STR("detail", "no memory; restarting"));
+        abort();
+    }
+    inbox_post(server_inbox(s->server), &p->job);
+}
+
+int64_t event_feed_newest(const struct event_feed *f)
+{
+    return f->newest;
+}
+
+/* --- delivery -------------------------------------------------------------------------------- */
+
+void feed_deliver(struct event_feed *f, struct subscriber *sub, const struct feed_event *ev)
+{
+    if (ev->seq <= sub->cursor)
+        return;
+    sub->cursor = ev->seq;
+    if (auth_sees(f->s->auth, &sub->key_id, clock_wall_ms(f->s->clock), &ev->user_id))
+        (void)server_ws_send(f->s->server, sub->conn, ev->text, ev->len); /* a failure closes */
+}
+
+void feed_tell_gap(struct event_feed *f, struct subscriber *sub, int64_t oldest)
+{
+    char text[GAP_CAP];
+    int len = snprintf(text, sizeof text, "{\"event\":\"gap\",\"data\":{\"oldest\":%" PRId64 "}}",
+                       oldest);
+
+    (void)server_ws_send(f->s->server, sub->conn, text, (size_t)len);
+    sub->cursor = oldest - 1;
+}
+
+void feed_go_live(struct event_feed *f, struct subscriber *sub)
+{
+    for (int64_t seq = sub->cursor + 1; seq <= f->newest; seq++) {
+        const struct feed_event *ev = *slot(f, seq);
+
+        if (topics_match(sub->topics, sub->topics_n, ev))
+            feed_deliver(f, sub, ev);
+    }
+    sub->cursor = f->newest;
+    sub->live = true;
+}
+
+/* --- subscribers ----------------------------------------------------------------------------- */
+
+struct subscriber *subscriber_find(const struct event_feed *f, uint64_t conn)
+{
+    struct subscriber *sub;
+
+    HASH_FIND(hh, f->subscribers, &conn, sizeof conn, sub);
+    return sub;
+}
+
+void event_feed_drop(struct event_feed *f, uint64_t conn)
+{
+    struct subscriber *sub = subscriber_find(f, conn);
+
+    if (sub)
+        subscriber_free(f, sub);
+}
+
+static struct subscriber *subscriber_new(struct event_feed *f, const struct event_subscription *o)
+{
+    struct subscriber *sub = calloc(1, sizeof *sub);
+
+    if (!sub)
+        return NULL;
+    sub->topics = calloc(o->topics_n, sizeof *sub->topics);
+    if (!sub->topics) {
+        free(sub);
+        return NULL;
+    }
+    memcpy(sub->topics, o->topics, o->topics_n * sizeof *sub->topics);
+    sub->topics_n = o->topics_n;
+    sub->conn = o->conn;
+    sub->key_id = o->caller->key_id;
+    sub->cursor = o->since;
+    sub->number = ++f->last_number;
+    HASH_ADD(hh, f->subscribers, conn, sizeof sub->conn, sub);
+    return sub;
+}
+
+void event_feed_subscribe(struct event_feed *f, const struct event_subscription *o)
+{
+    struct subscriber *sub;
+
+    event_feed_drop(f, o->conn);
+    if (!o->topics_n)
+        return;
+    sub = subscriber_new(f, o);
+    if (!sub || topics_enter(f, sub, o->caller)) {
+        event_feed_drop(f, o->conn);
+        server_ws_close(f->s->server, o->conn, CLOSE_NO_MEMORY, "no memory");
+    } else if (sub->cursor > f->newest) { /* it knows another log than this one */
+        feed_tell_gap(f, sub, f->newest + 1);
+        feed_go_live(f, sub);
+    } else if (sub->cursor >= f->oldest - 1) {
+        feed_go_live(f, sub);
+    } else {
+        catchup_begin(f, sub);
+    }
+}
+
+void event_feed_rights_changed(struct event_feed *f, uint64_t conn, const struct caller *caller)
+{
+    struct subscriber *sub = subscriber_find(f, conn);
+
+    if (!sub)
+        return;
+    topics_leave(f, sub);
+    if (topics_enter(f, sub, caller)) {
+        event_feed_drop(f, conn);
+        server_ws_close(f->s->server, conn, CLOSE_NO_MEMORY, "no memory");
+    }
+}
+
+void event_feed_counts(const struct event_feed *f, struct event_feed_counts *ret)
+{
+    *ret = (struct event_feed_counts){.subscribers = HASH_COUNT(f->subscribers),
+                                      .behind = f->behind_n};
+}
+
+/* --- age ------------------------------------------------------------------------------------- */
+
+struct cleanup {
+    struct store_job job;
+    struct services *s;
+    int64_t removed;
+};
+
+static int cleanup_row(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct cleanup *c = arg;
+    const struct config_retention *cfg = &c->s->cfg->retention;
+
+    return store_event_expire(tx, store_now_ms(tx) - cfg->events_seconds * 1000, cfg->events_max,
+                              CLEANUP_ROWS, &c->removed, e);
+}
+
+static void cleanup_done(struct job *job)
+{
+    struct cleanup *c = (struct cleanup *)((char *)job - offsetof(struct cleanup, job.job));
+
+    if (!c->job.rc && c->removed == CLEANUP_ROWS - 1 && !c->s->stopping)
+        event_feed_cleanup(c->s);
+    free(c);
+}
+
+/* No memory or a full queue: the next round comes. */
+void event_feed_cleanup(struct services *s)
+{
+    struct cleanup *c = calloc(1, sizeof *c);
+    struct err e;
+
+    if (!c)
+        return;
+    *c = (struct cleanup){
+        .job = {.job.done = cleanup_done, .fn = cleanup_row, .arg = c, .ends = true}, .s = s};
+    if (store_submit(s->store, &c->job, &e))
+        free(c);
+}
