@@ -22,12 +22,15 @@
 #include "sessions.h"
 #include "signing_keys.h"
 #include "spools.h"
+#include "stream.h"
 #include "trail.h"
 
 #define READ_THREADS   2
 #define FILE_THREADS   4
 #define LANE_QUEUE_MAX 1000
 #define SCRAPES_MAX    8
+#define BODY_THREADS   4
+#define STREAMS_MAX    512 /* bodies under way; each may hold two pieces */
 #define LAG_EVERY_MS   250
 #define DRAIN_POLL_MS  20
 #define DRAIN_MAX_MS   30000
@@ -350,7 +353,9 @@ static int lanes_make(struct app *a, struct err *e)
     s->file = s->read ? lane_make(a, METER_FILE, "file", FILE_THREADS, e) : NULL;
     s->runtime = s->file ? lane_make(a, METER_RUNTIME, "runtime", runtime, e) : NULL;
     s->scrape = s->runtime ? lane_new("scrape", 1, SCRAPES_MAX, server_inbox(s->server), e) : NULL;
-    return s->scrape ? 0 : -1;
+    s->body =
+        s->scrape ? lane_new("body", BODY_THREADS, SIZE_MAX, server_inbox(s->server), e) : NULL;
+    return s->body ? 0 : -1;
 }
 
 static int host_make(struct app *a, struct err *e)
@@ -372,6 +377,10 @@ static int server_make(struct app *a, struct err *e)
     struct server_handler handler = {.ctx = &a->s,
                                      .http = rest_request,
                                      .http_refused = rest_refused,
+                                     .streams = streams_wanted,
+                                     .body = streams_body,
+                                     .sent = streams_sent,
+                                     .gone = streams_gone,
                                      .ws_open = ws_open,
                                      .ws_message = ws_message,
                                      .ws_closed = ws_closed,
@@ -408,10 +417,11 @@ static int brokers_make(struct app *a, struct err *e)
     s->spools = spools_new(s);
     s->history = history_queues_new(s);
     s->trail = trail_new(s);
+    s->streams = streams_new(s, queue_max("LEASEHOLD_TEST_STREAMS_MAX", STREAMS_MAX));
     s->bots = bot_ws_new(s);
     s->host.wait_ctx = s->sessions;
     if (!s->auth || !s->broker || !s->sessions || !s->spools || !s->history || !s->trail ||
-        !s->bots)
+        !s->bots || !s->streams)
         return err_set(e, ERR_INTERNAL, "no memory");
     return auth_load(s->auth, s->store, e);
 }
@@ -451,6 +461,9 @@ static void app_done(struct app *a)
     lane_free(s->file);
     s->file = NULL; /* the same of spools */
     lane_free(s->read);
+    lane_free(s->body);
+    s->body = NULL;
+    streams_stop(s->streams);
     trail_close(s->trail);
     store_close(s->store);
     if (s->server)
@@ -460,6 +473,8 @@ static void app_done(struct app *a)
     spools_free(s->spools);
     history_queues_free(s->history);
     trail_free(s->trail);
+    streams_free(s->streams);
+    s->streams = NULL;
     bot_ws_free(s->bots);
     event_feed_free(s->events);
     s->bots = NULL;

@@ -5,6 +5,7 @@
 #include "meters.h"
 #include "op.h"
 #include "services.h"
+#include "stream.h"
 #include "trail.h"
 
 /* Arguments, result and everything between them of one call. */
@@ -36,6 +37,7 @@ void call_free(struct call *c)
         return;
     if (c->drop)
         c->drop(c);
+    stream_leave(c);
     arena_free(c->arena);
 }
 
@@ -72,11 +74,22 @@ void call_finish(struct call *c)
         c->status = c->op->status;
     if (c->idempotent && !idempotency_settle(c))
         return; /* comes again when the answer is recorded */
-    log_call(c);
-    count_call(c);
     if (c->reply != answered)
         trail_call(c->s->trail, c);
+    if (stream_answers(c)) {
+        stream_answer(c); /* call_close follows */
+        return;
+    }
+    log_call(c);
+    count_call(c);
     c->reply(c);
+    call_free(c);
+}
+
+void call_close(struct call *c)
+{
+    log_call(c);
+    count_call(c);
     call_free(c);
 }
 
@@ -91,7 +104,9 @@ void call_fail(struct call *c, const struct err *e)
 
 static void call_ran(struct call *c)
 {
-    if (c->rc || idempotency_replayed(c) || !c->op->after || c->op->after(c))
+    if (!c->rc && c->body_streams && !idempotency_replayed(c))
+        stream_body(c); /* call_finish follows */
+    else if (c->rc || idempotency_replayed(c) || !c->op->after || c->op->after(c))
         call_finish(c);
 }
 
@@ -151,6 +166,7 @@ static void lane_run(struct job *job)
     struct call *c = (struct call *)((char *)job - offsetof(struct call, job));
 
     c->rc = call_run(c, &c->e);
+    stream_ran(c); /* a small file is one job */
 }
 
 static void lane_done(struct job *job)
@@ -214,6 +230,10 @@ void call_start(struct call *c)
     struct err e;
 
     c->deadline_us = c->started_us + wait_s(c) * 1000000;
+    if (stream_enter(c, &e)) {
+        call_fail(c, &e);
+        return;
+    }
     if (c->op->prepare)
         c->op->prepare(c);
     if (c->op->out_size && !(c->result = call_alloc(c, c->op->out_size))) {

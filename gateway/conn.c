@@ -1,5 +1,7 @@
 #include "conn.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <libwebsockets.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,8 +54,8 @@ void conn_free(struct conn *c)
     HASH_DEL(c->server->conns, c);
     c->listener->conns--;
     c->dead = true;
+    http_forget(c); /* looks at the queue */
     conn_drop_queue(c);
-    http_forget(c);
     ws_forget(c);
     free(c);
 }
@@ -72,31 +74,80 @@ void conn_deadline(struct conn *c, int64_t ms)
 
 /* --- output ---------------------------------------------------------------------------------- */
 
-void conn_queue(struct conn *c, struct buf *b)
+/* A streamed piece has so long to be written, from when it is the first. */
+static void chunk_first(struct chunk *chunk)
 {
-    struct chunk *chunk = buf_ok(b) && !c->dead ? calloc(1, sizeof *chunk) : NULL;
+    if (chunk != NULL && chunk->tell) {
+        int64_t pieces = (int64_t)(chunk->len / SERVER_PIECE) + 1;
+        chunk->until_us = now_us() + pieces * CONN_PIECE_MS * 1000;
+    }
+}
+
+static void queue(struct conn *c, const struct chunk *what)
+{
+    struct chunk *chunk = c->dead ? NULL : malloc(sizeof *chunk);
     if (chunk == NULL) {
-        buf_done(b);
+        struct buf b = what->buf;
+        buf_done(&b);
         conn_kill(c);
         return;
     }
-    chunk->buf = *b;
+    *chunk = *what;
     if (c->out == NULL) {
         c->out = chunk;
+        chunk_first(chunk);
     } else {
         c->out_last->next = chunk;
     }
     c->out_last = chunk;
-    c->out_bytes += chunk->buf.len;
+    c->out_bytes += chunk->len;
+}
+
+static void queue_buf(struct conn *c, struct buf *b, bool tell)
+{
+    if (buf_ok(b)) {
+        queue(c, &(struct chunk){.buf = *b, .len = b->len, .tell = tell});
+    } else {
+        buf_done(b);
+        conn_kill(c);
+    }
+}
+
+void conn_queue(struct conn *c, struct buf *b)
+{
+    queue_buf(c, b, false);
+}
+
+void conn_queue_piece(struct conn *c, struct buf *b)
+{
+    struct chunk *head = c->out;
+    /* A small one goes out in one write with the head that waits for it. */
+    if (head != NULL && head == c->out_last && head->sent == 0 && !head->tell && !head->piped &&
+        buf_ok(b) && b->len <= head->buf.cap - head->buf.len) {
+        buf_add(&head->buf, b->data, b->len);
+        c->out_bytes += b->len;
+        head->len = head->buf.len;
+        head->tell = true;
+        chunk_first(head);
+        buf_done(b);
+        return;
+    }
+    queue_buf(c, b, true);
+}
+
+void conn_queue_pipe(struct conn *c, int fd, size_t len)
+{
+    queue(c, &(struct chunk){.piped = true, .pipe = fd, .len = len, .tell = true});
 }
 
 static void chunk_drop(struct conn *c)
 {
     struct chunk *chunk = c->out;
     c->out = chunk->next;
-    c->out_bytes -= chunk->buf.len - chunk->sent;
+    c->out_bytes -= chunk->len - chunk->sent;
     buf_done(&chunk->buf);
     free(chunk);
+    chunk_first(c->out);
 }
 
 void conn_drop_queue(struct conn *c)
@@ -112,11 +163,27 @@ void conn_drop_waiting(struct conn *c)
     while (first != NULL && first->next != NULL) {
         struct chunk *chunk = first->next;
         first->next = chunk->next;
-        c->out_bytes -= chunk->buf.len;
+        c->out_bytes -= chunk->len;
         buf_done(&chunk->buf);
         free(chunk);
     }
     c->out_last = first;
+}
+
+static ssize_t write_buf(struct conn *c, const struct chunk *chunk)
+{
+    size_t len = chunk->len - chunk->sent;
+    len = len < PIECE_MAX ? len : PIECE_MAX;
+    unsigned char *data = (unsigned char *)chunk->buf.data + chunk->sent;
+    return lws_write(c->wsi, data, len, LWS_WRITE_RAW) < 0 ? -1 : (ssize_t)len;
+}
+
+/* Past libwebsockets, which keeps nothing back at this time: the bytes stay in the kernel. */
+static ssize_t write_pipe(struct conn *c, const struct chunk *chunk)
+{
+    ssize_t n = splice(chunk->pipe, NULL, lws_get_socket_fd(c->wsi), NULL, chunk->len - chunk->sent,
+                       SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+    return n < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : n == 0 ? -1 : n;
 }
 
 /* libwebsockets keeps what the socket did not take, and neither reads nor looks away until that is
@@ -127,17 +194,22 @@ static ssize_t write_queue(struct conn *c)
     size_t written = 0;
     while (c->out != NULL && written < TURN_MAX && !lws_partial_buffered(c->wsi)) {
         struct chunk *chunk = c->out;
-        size_t len = chunk->buf.len - chunk->sent;
-        len = len < PIECE_MAX ? len : PIECE_MAX;
-        unsigned char *data = (unsigned char *)chunk->buf.data + chunk->sent;
-        if (len > 0 && lws_write(c->wsi, data, len, LWS_WRITE_RAW) < 0) {
+        ssize_t n = chunk->len == 0 ? 0 : chunk->piped ? write_pipe(c, chunk) : write_buf(c, chunk);
+        if (n < 0) {
             return -1;
         }
-        chunk->sent += len;
-        c->out_bytes -= len;
-        written += len;
-        if (chunk->sent == chunk->buf.len) {
+        chunk->sent += (size_t)n;
+        c->out_bytes -= (size_t)n;
+        written += (size_t)n;
+        if (chunk->sent < chunk->len && n == 0) {
+            break; /* the socket is full */
+        }
+        if (chunk->sent == chunk->len) {
+            bool tell = chunk->tell;
             chunk_drop(c);
+            if (tell) {
+                c->server->handler.sent(c->server->handler.ctx, c->id);
+            }
         }
     }
     return (ssize_t)written;
@@ -218,7 +290,8 @@ void conn_flow(struct conn *c)
         return;
     }
     bool answering = c->state == CONN_PENDING || c->state == CONN_SENDING;
-    bool want = !answering && !lws_partial_buffered(c->wsi) && c->http.stash.len < CONN_STASH_MAX;
+    bool want = (!answering || http_stream_reads(c)) && !lws_partial_buffered(c->wsi) &&
+                c->http.stash.len < CONN_STASH_MAX;
     if (want != c->reading) {
         c->reading = want;
         lws_rx_flow_control(c->wsi, want);
@@ -232,7 +305,7 @@ void conn_flow(struct conn *c)
 void conn_linger(struct conn *c)
 {
     c->state = CONN_LINGER;
-    conn_deadline(c, CONN_LINGER_MS);
+    conn_deadline(c, c->http.in.left > 0 ? CONN_REST_MS : CONN_LINGER_MS);
     if (c->tls) {
         (void)SSL_shutdown(lws_get_ssl(c->wsi)); /* libwebsockets leaves it out in its raw role */
     } else {
@@ -259,7 +332,8 @@ void conn_sweep(struct server *s)
     HASH_ITER (hh, s->conns, c, next) {
         bool late = c->deadline_us != 0 && c->deadline_us < now;
         bool unread = c->write_deadline_us != 0 && c->write_deadline_us < now;
-        if (late || unread) {
+        bool slow = c->out != NULL && c->out->until_us != 0 && c->out->until_us < now;
+        if (late || unread || slow) {
             conn_kill(c);
         } else if (c->state == CONN_WS) {
             ws_ping(c, now);

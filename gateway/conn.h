@@ -25,7 +25,10 @@ struct lws;
 #define CONN_BODY_MS     30000 /* a whole body, and one second more for each … */
 #define CONN_BODY_RATE   65536 /* … so many bytes of it */
 #define CONN_UNREAD_MS   30000 /* output that makes no progress */
+#define CONN_STALL_MS    30000 /* a streamed body of which nothing comes … */
+#define CONN_PIECE_MS    60000 /* … or not SERVER_PIECE bytes; the same of what is not read */
 #define CONN_LINGER_MS   2000  /* what the peer still sends after our last byte is thrown away */
+#define CONN_REST_MS     10000 /* the same, when it is in the middle of a long body */
 #define CONN_WS_CLOSE_MS 2000  /* our Close frame to the peer's */
 #define CONN_SILENT_MS   1000  /* without a complete request, where room is short */
 #define CONN_STASH_MAX   (64 * 1024) /* of the next request, while one is answered */
@@ -44,7 +47,29 @@ enum conn_state {
 struct chunk {
     struct chunk *next;
     struct buf buf;
-    size_t sent;
+    size_t len, sent;
+    bool piped;       /* the bytes are in `pipe` instead of `buf` */
+    int pipe;         /* borrowed */
+    bool tell;        /* handler.sent when it is written … */
+    int64_t until_us; /* … which has to be by then, once it is the first */
+};
+
+/* A request's body that goes up in pieces. */
+struct http_in {
+    bool open;        /* the last piece has not gone up */
+    bool wanted;      /* the next one is waited for */
+    bool expects;     /* the client waits for 100 Continue */
+    uint64_t left;    /* still to come from the peer */
+    struct buf piece; /* has come, and has not gone up */
+    struct buf spare;
+    int64_t until_us; /* boot clock: for the wanted piece to be whole */
+};
+
+/* An answer's body that comes in pieces. */
+struct http_out {
+    bool open;    /* the last one has not come */
+    bool unknown; /* its length */
+    bool chunked;
 };
 
 struct http_state {
@@ -56,6 +81,10 @@ struct http_state {
     bool close;                   /* after the answer */
     bool no_body;                 /* HEAD: the answer's body is not sent */
     bool discard;                 /* refused: what still comes is dropped */
+    bool old;                     /* HTTP/1.0 */
+    bool streams;                 /* the handler is told when the peer is gone */
+    struct http_in in;
+    struct http_out out;
 };
 
 struct ws_protocol;
@@ -109,8 +138,10 @@ void conn_adopt(struct listener *l, int fd, const char *peer);
 void conn_free(struct conn *c);                        /* tells the handler what it has to know */
 struct conn *conn_find(struct server *s, uint64_t id); /* NULL: gone, or going */
 
-void conn_queue(struct conn *c, struct buf *b); /* takes *b */
-void conn_flush(struct conn *c);                /* writes what the socket takes, the rest later */
+void conn_queue(struct conn *c, struct buf *b);       /* takes *b */
+void conn_queue_piece(struct conn *c, struct buf *b); /* the same; handler.sent is told */
+void conn_queue_pipe(struct conn *c, int fd, size_t len);
+void conn_flush(struct conn *c); /* writes what the socket takes, the rest later */
 void conn_drop_queue(struct conn *c);
 void conn_drop_waiting(struct conn *c); /* all but the first: it may be written in part */
 
@@ -137,6 +168,13 @@ size_t http_feed(struct conn *c, const char *data, size_t len);
 void http_written(struct conn *c);
 void http_forget(struct conn *c);
 void http_refuse(struct conn *c, struct http_request *r, const struct err *e); /* takes */
+void http_pending(struct conn *c, struct http_request *r); /* the handler owes an answer now */
+
+/* http_stream.c */
+void http_stream_begin(struct conn *c, struct http_request *r, bool expects); /* takes */
+size_t http_stream_feed(struct conn *c, const char *data, size_t len);
+bool http_stream_reads(const struct conn *c); /* may more of the body come? */
+void http_stream_end(struct conn *c);         /* frees; tells the handler if it is too early */
 
 /* ws_callback.c */
 void ws_upgrade(struct conn *c, const struct http_head *head, struct http_request *r); /* takes */

@@ -99,11 +99,19 @@ static struct http_request *request_new(const struct conn *c, const struct http_
     r->request_id = text_put(&at, head->field[HDR_REQUEST_ID]);
     r->traceparent = text_put(&at, head->field[HDR_TRACEPARENT]);
     r->accept = text_put(&at, head->field[HDR_ACCEPT]);
+    r->range = text_put(&at, head->field[HDR_RANGE]);
+    r->if_range = text_put(&at, head->field[HDR_IF_RANGE]);
+    r->if_match = text_put(&at, head->field[HDR_IF_MATCH]);
+    r->if_none_match = text_put(&at, head->field[HDR_IF_NONE_MATCH]);
+    r->if_modified_since = text_put(&at, head->field[HDR_IF_MODIFIED_SINCE]);
+    r->if_unmodified_since = text_put(&at, head->field[HDR_IF_UNMODIFIED_SINCE]);
+    r->has_length = head->has_length;
+    r->declared_len = head->body_len;
     return r;
 }
 
 /* Hands the request up. From here on the handler owes an answer. */
-static void pending(struct conn *c, struct http_request *r)
+void http_pending(struct conn *c, struct http_request *r)
 {
     r->at_us = clock_boot_us(&clock_system);
     c->state = CONN_PENDING;
@@ -124,7 +132,7 @@ static void deliver(struct conn *c)
     r->body_len = c->http.body.len;
     r->body = c->http.body.data;
     c->http.body = (struct buf){0};
-    pending(c, r);
+    http_pending(c, r);
     c->server->handler.http(c->server->handler.ctx, r);
 }
 
@@ -137,16 +145,32 @@ void http_refuse(struct conn *c, struct http_request *r, const struct err *e)
     }
     c->http.close = true;
     c->http.discard = true;
-    pending(c, r);
+    http_pending(c, r);
     c->server->handler.http_refused(c->server->handler.ctx, r, e);
 }
 
 /* --- head and body --------------------------------------------------------------------------- */
 
+static bool takes_body(enum http_method method)
+{
+    return method == HTTP_POST || method == HTTP_PUT || method == HTTP_PATCH;
+}
+
+static bool is_streamed(const struct conn *c, const struct http_request *r)
+{
+    const struct server_handler *h = &c->server->handler;
+    return h->streams != NULL && takes_body(r->method) && h->streams(h->ctx, r);
+}
+
 /* `more`: bytes of the body have come with the head. */
 static void body_begin(struct conn *c, const struct http_head *head, struct http_request *r,
                        bool more)
 {
+    bool expects = !more && strcasecmp(head->field[HDR_EXPECT], "100-continue") == 0;
+    if (head->body_len < UINT64_MAX && is_streamed(c, r)) {
+        http_stream_begin(c, r, expects);
+        return;
+    }
     uint64_t cap = (uint64_t)c->server->cfg->http.max_body_bytes;
     if (head->body_len > cap) {
         struct err e;
@@ -162,7 +186,7 @@ static void body_begin(struct conn *c, const struct http_head *head, struct http
     conn_deadline(c, CONN_BODY_MS + (int64_t)(c->http.body_len / CONN_BODY_RATE) * 1000);
     if (c->http.body_len == 0) {
         deliver(c);
-    } else if (!more && strcasecmp(head->field[HDR_EXPECT], "100-continue") == 0) {
+    } else if (expects) {
         struct buf b;
         buf_init(&b, 64);
         buf_add_str(&b, "HTTP/1.1 100 Continue\r\n\r\n");
@@ -179,6 +203,7 @@ static void head_done(struct conn *c, bool more)
                               c->server->cfg->security.token_header, &head, &e);
     struct http_request *r = request_new(c, &head);
     c->http.no_body = head.method == HTTP_HEAD;
+    c->http.old = head.minor == 0;
     c->http.close = head.minor == 0 || head.connection_close || c->server->draining;
     if (bad != 0 || r == NULL) {
         http_refuse(c, r, &e);
@@ -256,6 +281,9 @@ size_t http_feed(struct conn *c, const char *data, size_t len)
         return feed_body(c, data, len);
     case CONN_PENDING:
     case CONN_SENDING:
+        if (c->http.in.left > 0 && !c->http.discard) {
+            return http_stream_feed(c, data, len);
+        }
         if (!c->http.discard) {
             buf_add(&c->http.stash, data, len);
         }
@@ -287,12 +315,23 @@ static void date_add(struct buf *b)
     buf_add(b, text, len);
 }
 
-static void reply_head(struct buf *b, const struct http_reply *reply, bool close)
+static void length_add(struct buf *b, const struct conn *c, const struct http_reply *reply)
+{
+    if (!reply->streams) {
+        buf_printf(b, "Content-Length: %zu\r\n", reply->content_type == NULL ? 0 : reply->body.len);
+    } else if (reply->len >= 0) {
+        buf_printf(b, "Content-Length: %lld\r\n", (long long)reply->len);
+    } else if (c->http.out.chunked) {
+        buf_add_str(b, "Transfer-Encoding: chunked\r\n");
+    }
+}
+
+static void reply_head(struct buf *b, const struct conn *c, const struct http_reply *reply)
 {
     buf_printf(b, "HTTP/1.1 %d %s\r\n", reply->status, reason_of(reply->status));
     date_add(b);
     if (reply->status != 204 && reply->status != 304) {
-        buf_printf(b, "Content-Length: %zu\r\n", reply->content_type == NULL ? 0 : reply->body.len);
+        length_add(b, c, reply);
     }
     if (reply->content_type != NULL) {
         buf_printf(b, "Content-Type: %s\r\n", reply->content_type);
@@ -303,7 +342,7 @@ static void reply_head(struct buf *b, const struct http_reply *reply, bool close
     if (reply->extra != NULL) {
         buf_add_str(b, reply->extra);
     }
-    buf_add_str(b, close ? "Connection: close\r\n\r\n" : "Connection: keep-alive\r\n\r\n");
+    buf_add_str(b, c->http.close ? "Connection: close\r\n\r\n" : "Connection: keep-alive\r\n\r\n");
 }
 
 void server_reply(struct server *s, uint64_t conn, struct http_reply *reply)
@@ -315,11 +354,22 @@ void server_reply(struct server *s, uint64_t conn, struct http_reply *reply)
     }
     c->state = CONN_SENDING;
     c->http.close |= reply->close || s->draining;
+    if (c->http.in.left > 0) { /* answered in the middle of its body, which is not read any more */
+        c->http.close = c->http.discard = true;
+    }
+    c->http.in.open = false;
+    bool streams = reply->streams && !c->http.no_body;
+    if (streams) {
+        bool unknown = reply->len < 0;
+        c->http.streams = true;
+        c->http.out = (struct http_out){true, unknown, unknown && !c->http.old};
+        c->http.close |= unknown && c->http.old;
+    }
     bool body = reply->content_type != NULL && reply->status != 204 && reply->status != 304 &&
                 !c->http.no_body && reply->body.len > 0;
     struct buf out;
     buf_init(&out, REPLY_HEAD_MAX + ONE_WRITE_MAX);
-    reply_head(&out, reply, c->http.close);
+    reply_head(&out, c, reply);
     if (body && reply->body.len <= ONE_WRITE_MAX) {
         buf_add(&out, reply->body.data, reply->body.len);
         body = false;
@@ -330,7 +380,9 @@ void server_reply(struct server *s, uint64_t conn, struct http_reply *reply)
     } else {
         buf_done(&reply->body);
     }
-    conn_flush(c);
+    if (!streams) {
+        conn_flush(c);
+    }
 }
 
 /* Looks at what came while the last request was answered. */
@@ -338,7 +390,7 @@ static void next_request(struct conn *c)
 {
     c->state = CONN_HEAD;
     c->silent_us = clock_boot_us(&clock_system);
-    c->http.no_body = false;
+    c->http.no_body = c->http.streams = false;
     conn_deadline(c, CONN_IDLE_MS);
     struct buf stash = c->http.stash;
     buf_init(&c->http.stash, stash.cap);
@@ -348,10 +400,11 @@ static void next_request(struct conn *c)
 
 void http_written(struct conn *c)
 {
-    if (c->state != CONN_SENDING) {
+    if (c->state != CONN_SENDING || c->http.out.open) {
         return;
     }
     c->server->open_requests--;
+    http_stream_end(c);
     if (c->http.close) {
         conn_linger(c);
     } else if (c->server->draining) {
@@ -366,6 +419,7 @@ void http_forget(struct conn *c)
     if (c->state == CONN_PENDING || c->state == CONN_SENDING) {
         c->server->open_requests--;
     }
+    http_stream_end(c);
     http_request_free(c->http.request);
     c->http.request = NULL;
     if (c->http.head.data != NULL) {

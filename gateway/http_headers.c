@@ -33,6 +33,12 @@ static const struct {
     {"Sec-WebSocket-Key", HDR_WS_KEY, true},
     {"Sec-WebSocket-Version", HDR_WS_VERSION, true},
     {"Sec-WebSocket-Protocol", HDR_WS_PROTOCOL, true},
+    {"Range", HDR_RANGE, true},
+    {"If-Range", HDR_IF_RANGE, true},
+    {"If-Match", HDR_IF_MATCH, true},
+    {"If-None-Match", HDR_IF_NONE_MATCH, true},
+    {"If-Modified-Since", HDR_IF_MODIFIED_SINCE, true},
+    {"If-Unmodified-Since", HDR_IF_UNMODIFIED_SINCE, true},
 };
 
 static bool is_token_char(unsigned char c)
@@ -272,6 +278,7 @@ static int head_check(struct http_head *head, const bool *seen, struct err *e)
     if (head->field[HDR_CONTENT_LENGTH][0] == '\0') {
         return err_set(e, ERR_MALFORMED_REQUEST, "Content-Length is empty");
     }
+    head->has_length = true;
     return length_read(head->field[HDR_CONTENT_LENGTH], &head->body_len, e);
 }
 

@@ -32,6 +32,12 @@ enum http_field {
     HDR_WS_KEY,
     HDR_WS_VERSION,
     HDR_WS_PROTOCOL,
+    HDR_RANGE,
+    HDR_IF_RANGE,
+    HDR_IF_MATCH,
+    HDR_IF_NONE_MATCH,
+    HDR_IF_MODIFIED_SINCE,
+    HDR_IF_UNMODIFIED_SINCE,
     HDR_COUNT
 };
 
@@ -43,6 +49,7 @@ struct http_head {
     char *field[HDR_COUNT]; /* values without white space around; absent: "" */
     bool transfer_encoding;
     bool connection_close, connection_upgrade;
+    bool has_length;
     uint64_t body_len; /* UINT64_MAX: more than a number holds */
 };
 

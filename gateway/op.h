@@ -41,6 +41,38 @@ struct op_object {
     const char *kind, *member; /* no member: any of the kind, as of a list without a filter */
 };
 #define OP_OBJECTS 3
+/*
+ * Bodies in pieces, REST only: of any length in constant memory. No thread waits for a peer: each
+ * piece is a job of the BODY lane, where `take` and `give` may block on disk, and one call never has
+ * two at a time. Not more than two pieces a side are held; what is not taken is not read. There is a
+ * place for a limited number of such calls at once: the next one is answered 503 `busy`.
+ *
+ * A request's body (`take` is set; the arguments are path and query alone):
+ *
+ *   run    on op->lane, before any of the body is read: may the caller, is there room for
+ *          call->body_len, do the preconditions hold (only then a client that asked "Expect:
+ *          100-continue" is told to go on); opens what the bytes go to
+ *   take   each piece, in order (up to SERVER_PIECE and a bit; none at all of an empty body)
+ *   end    the whole body has come: makes it durable, fills result and status
+ *   undo   instead of, or after a failed, end: take has failed, the peer is gone, or the gateway is
+ *          stopping. Leaves nothing. Not after a failed run.
+ *
+ * An answer's body (`give` is set; run decides by call->streams whether there is one, and how long):
+ *
+ *   give   appends up to SERVER_PIECE bytes to piece->text, or names a range of a file that is to go
+ *          behind them without being copied; or asks to be asked again in again_ms (a log that grows).
+ *          A failure before the first piece is answered as such, a later one breaks the connection.
+ *   close  once, after the last give, whatever happened. Not if run failed or streams is not set.
+ *
+ * Both face the lane: they touch nothing of the loop. call->state is theirs, in the arena.
+ */
+struct op_piece {
+    struct buf text;     /* cap SERVER_PIECE */
+    int fd;              /* behind the text `len` bytes of this file from `offset` on; … */
+    int64_t offset, len; /* … it stays open until `close`; len may be of any size, 0: none */
+    bool last;           /* this is the last one; not needed when call->answer_len is reached */
+    unsigned again_ms;   /* with nothing to give */
+};
 
 struct op {
     const char *name;
@@ -69,6 +101,14 @@ struct op {
     void (*secret)(struct call *c, struct op_secret *ret); /* NULL: the answer has none */
     /* For the audit trail, the first that is there; none: no access to anything of anybody. */
     struct op_object audit[OP_OBJECTS];
+    int (*take)(struct call *c, const char *data, size_t len, struct err *e);
+    int (*end)(struct call *c, struct err *e);
+    void (*undo)(struct call *c); /* NULL: nothing to undo */
+    const char *takes;            /* media type of such a body, for OpenAPI */
+    bool takes_json;              /* a body of application/json does not stream but is decoded */
+    int (*give)(struct call *c, struct op_piece *piece, struct err *e);
+    void (*close)(struct call *c); /* NULL: nothing to close */
+    bool conditional;              /* call->when is filled from the request's head */
     const char *doc;
 };
 
@@ -77,7 +117,7 @@ extern const struct op ops_table[]; /* ends with name NULL */
 /* Whether it can be asked for by a WebSocket message: one answer, from its field table. */
 static inline bool op_has_message(const struct op *op)
 {
-    return !op->rest_alias && !op->media;
+    return !op->rest_alias && !op->media && !op->take && !op->give;
 }
 
 #define FORM_TYPE "application/x-www-form-urlencoded"
@@ -87,6 +127,12 @@ static inline bool op_takes_form(const struct op *op)
 {
     return op->in && op->in->name && op->in->flags & FIELD_FORM;
 }
+
+/* Of the request's head; "" when absent. */
+struct op_when {
+    const char *range, *if_range, *if_match, *if_none_match, *if_modified_since,
+        *if_unmodified_since;
+};
 
 struct call {
     struct services *s;
@@ -102,6 +148,15 @@ struct call {
     void *args, *result;
     struct store_tx *tx; /* during run, ON_READ and ON_WRITE */
     int status;
+    uint64_t body_len;        /* of a body that streams, as declared */
+    const char *content_type; /* of such a body, "" if none was given */
+    struct op_when when;
+    bool body_streams;     /* take will be called */
+    bool head_only;        /* HEAD: give will not be */
+    bool streams;          /* set by run: the body of the answer comes by give … */
+    int64_t answer_len;    /* … and has so many bytes; -1: not known */
+    struct stream *stream; /* stream.c's */
+
     const char *raw;      /* instead of result: a body that is not from a field table … */
     const char *raw_type; /* … of this type; NULL: op->media */
     int rc;
@@ -121,6 +176,9 @@ struct call {
 /* A fresh call in an arena of its own; NULL without memory. Loop thread. */
 struct call *call_new(struct services *s);
 void call_free(struct call *c);
+
+/* For stream.c: the answer has been sent, or as much of it as could be. */
+void call_close(struct call *c);
 
 /* Runs a decoded, authorised call on its lane; call_finish follows on the loop. */
 void call_start(struct call *c);

@@ -142,12 +142,25 @@ static void request_content(const struct op *table, const struct op *op, const c
     doc_close(out, '}');
 }
 
+static void request_stream(const struct op *op, struct buf *out)
+{
+    doc_open(out, op->takes, '{');
+    doc_open(out, "schema", '{');
+    doc_str(out, "type", "string");
+    doc_str(out, "format", "binary");
+    doc_close(out, '}');
+    doc_close(out, '}');
+}
+
 static void request_body(const struct op *table, const struct op *op, struct buf *out)
 {
     doc_open(out, "requestBody", '{');
-    doc_bool(out, "required", body_required(op));
+    doc_bool(out, "required", op->take != NULL || body_required(op));
     doc_open(out, "content", '{');
-    request_content(table, op, "application/json", out);
+    if (op->take)
+        request_stream(op, out);
+    if (!op->take || op->takes_json)
+        request_content(table, op, "application/json", out);
     if (op_takes_form(op))
         request_content(table, op, FORM_TYPE, out);
     doc_close(out, '}');
@@ -253,7 +266,7 @@ static void operation(const struct op *table, const struct op *op, struct buf *o
         doc_close(out, ']');
     }
     parameters(op, out);
-    if (schema_has_body(op))
+    if (op->take || schema_has_body(op))
         request_body(table, op, out);
     doc_open(out, "responses", '{');
     answer(table, op, op->status, out);

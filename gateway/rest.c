@@ -33,6 +33,10 @@ static void body_write(const struct call *c, struct http_reply *reply)
     if (c->rc) {
         reply->content_type = PROBLEM_TYPE;
         problem_write(&c->e, c->request_id, c->op && c->op->plain_detail, &reply->body);
+    } else if (c->streams) {
+        reply->streams = true;
+        reply->len = c->answer_len;
+        reply->content_type = c->raw_type ? c->raw_type : c->op->media;
     } else if (c->raw) {
         reply->content_type = c->raw_type ? c->raw_type : c->op->media;
         buf_add_str(&reply->body, c->raw);
@@ -174,16 +178,47 @@ static bool takes_body(const struct op *op)
     return op->method == HTTP_POST || op->method == HTTP_PUT || op->method == HTTP_PATCH;
 }
 
+static const char *copied(struct call *c, const char *s)
+{
+    const char *copy = *s ? arena_strndup(c->arena, s, strlen(s)) : "";
+
+    return copy ? copy : "";
+}
+
+static int take_stream(struct call *c, const struct http_request *r, struct err *e)
+{
+    if (!r->has_length)
+        return err_set(e, ERR_LENGTH_REQUIRED, "say with Content-Length how long the body is");
+    c->body_streams = true;
+    c->body_len = r->declared_len;
+    c->content_type = copied(c, r->content_type);
+    return 0;
+}
+
+static void take_conditions(struct call *c, const struct http_request *r)
+{
+    c->when = (struct op_when){
+        .range = copied(c, r->range),
+        .if_range = copied(c, r->if_range),
+        .if_match = copied(c, r->if_match),
+        .if_none_match = copied(c, r->if_none_match),
+        .if_modified_since = copied(c, r->if_modified_since),
+        .if_unmodified_since = copied(c, r->if_unmodified_since),
+    };
+}
+
 static int decode(struct call *c, const struct http_request *r, const struct route *route,
                   struct err *e)
 {
     if (r->body_len && !takes_body(c->op))
         return err_field(e, "", "%s takes no body", http_method_name(c->op->method));
-    if (check_content_type(c, r, e))
+    if (r->streams ? take_stream(c, r, e) : check_content_type(c, r, e))
         return -1;
+    if (c->op->conditional)
+        take_conditions(c, r);
     if (!c->op->in)
         return *r->query ? err_field(e, "", "there are no query parameters here") : 0;
-    if (call_args_new(c, e) || decode_body(c, r, e))
+    if (call_args_new(c, e) || (!r->streams && decode_body(c, r, e)))
         return -1;
     return decode_path(c, route, e) || decode_pairs(c, r->query, strlen(r->query), FIELD_QUERY, e)
                ? -1
@@ -211,6 +246,7 @@ static int begin(struct call *c, const struct http_request *r, struct route *rou
         return -1;
     }
     c->op = route->op;
+    c->head_only = r->method == HTTP_HEAD;
     if (authenticate(c, r, e) || call_admit(c, e)) {
         name_object(c, route);
         return -1;

@@ -7,6 +7,7 @@
  *   conn.c          the connection table, outbound queues, deadlines: everything above names a
  *                   connection by its number, never by a struct lws *
  *   http_callback.c one HTTP request: head, body up to the cap, the answer
+ *   http_stream.c   bodies that come and go in pieces
  *   http_headers.c  request line and header fields, read strictly
  *   ws_callback.c   one WebSocket: upgrade, bounded message assembler, bounded outbound queue
  *   ws_frame.c      frames
@@ -56,11 +57,15 @@ struct http_request {
     char *request_id;  /* X-Request-Id as sent, not checked */
     char *traceparent; /* as sent, not checked */
     char *accept;
+    char *range, *if_range, *if_match, *if_none_match, *if_modified_since, *if_unmodified_since;
     char peer[64]; /* "127.0.0.1", "unix" */
     bool local;    /* came over the node's unix socket */
     char *body;    /* body_len bytes, and a NUL behind */
     size_t body_len;
-    int64_t at_us; /* boot clock when it was complete */
+    bool streams;          /* no body here: its pieces come by server_body_want */
+    bool has_length;       /* there was a Content-Length */
+    uint64_t declared_len; /* it, or 0 */
+    int64_t at_us;         /* boot clock when it was complete */
 };
 
 void http_request_free(struct http_request *r);
@@ -73,6 +78,8 @@ struct http_reply {
     const char *extra; /* further header lines, "Name: value\r\n"…, each checked; may be NULL */
     struct buf body;   /* taken: freed by the server */
     bool close;        /* close the connection behind this answer */
+    bool streams;      /* the body comes by server_send; the head waits for its first piece */
+    int64_t len;       /* then: of the whole body; -1: not known */
 };
 
 /* A request that is refused before it is complete reaches the handler as an error, so that there is
@@ -81,6 +88,15 @@ struct server_handler {
     void *ctx;
     void (*http)(void *ctx, struct http_request *request);                              /* takes */
     void (*http_refused)(void *ctx, struct http_request *request, const struct err *e); /* takes */
+
+    /* Bodies in pieces; all NULL: there are none. `streams` is asked when the head is there whether
+     * the body is to come by pieces. `body` is a piece that was wanted; it is taken. `sent`: a piece
+     * given to server_send has been written, in their order; also from within server_send. `gone`:
+     * the peer of a streamed request or answer, once, before its end. */
+    bool (*streams)(void *ctx, const struct http_request *request);
+    void (*body)(void *ctx, uint64_t conn, struct buf *piece, bool last);
+    void (*sent)(void *ctx, uint64_t conn);
+    void (*gone)(void *ctx, uint64_t conn);
 
     /* WebSockets by subprotocol. open: may refuse before the upgrade, which http_refused then gets.
      * Each one that was opened is closed exactly once, at the latest by server_free. */
@@ -141,6 +157,29 @@ bool server_control_socket_ok(const struct server *s);
 
 /* Answers the one pending request of conn; no-op when it is gone. Takes reply->body. */
 void server_reply(struct server *s, uint64_t conn, struct http_reply *reply);
+
+/* --- bodies in pieces ------------------------------------------------------------------------
+ * Neither side holds more of a body than two pieces: what is not wanted is not read, and who sends
+ * waits for `sent`. A peer that gives or takes less than a piece in CONN_PIECE_MS is cut. */
+
+#define SERVER_PIECE (256u * 1024)
+
+/* Has the next piece of the request's body come to handler.body, at once if it is there: whole
+ * pieces, but for the last one, which may be empty. The first call tells a client to go on that asked
+ * (Expect: 100-continue). `spare`: an earlier piece, to be filled again; taken, may be NULL. -1: the
+ * connection is gone. */
+int server_body_want(struct server *s, uint64_t conn, struct buf *spare);
+
+/* The next piece of an answer that streams. Takes *piece, also when the connection is gone. */
+void server_send(struct server *s, uint64_t conn, struct buf *piece, bool last);
+
+/* The same of `len` bytes that wait in a pipe, which is borrowed until they are `sent`; only of an
+ * answer of known length, where server_takes_pipes. They go to the socket without being copied. */
+void server_send_pipe(struct server *s, uint64_t conn, int pipe_fd, size_t len, bool last);
+bool server_takes_pipes(struct server *s, uint64_t conn);
+
+bool server_alive(struct server *s, uint64_t conn);
+void server_cut(struct server *s, uint64_t conn); /* closes at once: what was sent is not all */
 
 /* Sends a text message. -1: the connection is gone, or messages wait already and this one would
  * pass the cap of the queue (then it is closed with 1013). */

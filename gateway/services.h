@@ -25,6 +25,7 @@ struct event_feed;
 struct signing_keys;
 struct sessions;
 struct spools;
+struct streams;
 struct trail;
 
 struct services {
@@ -40,6 +41,8 @@ struct services {
     const char *openapi;                /* any thread, constant */
     struct lane *read, *file, *runtime; /* any thread */
     struct lane *scrape;                /* any thread */
+    struct lane *body;                  /* stream.c */
+    struct streams *streams;            /* loop */
     struct meters *meters;              /* any thread, see meters.h */
     struct server *server;              /* loop, see server.h */
     struct auth *auth;                  /* loop */

@@ -7,11 +7,16 @@
  *            from a timer after 0–4 ms, or `?delay=MS`; `?size=N` answers N bytes; `?now` at once
  *   /lane/…  the same by way of a lane and the inbox
  *   /child/… the same when a process that was started for it has ended
- *   /stat    {open, refused, closed}
+ *   /stat    {open, refused, closed, gone}
+ *   /in/…    a body in pieces: the same answer at its end; `?early` before the first piece, `?stop=N`
+ *            behind N of them; `?lazy=MS` between two
+ *   /out/…   `?out=N` bytes in pieces; `?unknown` without saying how many, `?cut=N` breaks off,
+ *            `?pipe` by way of one
  *   WebSocket: echoes; "close CODE" closes; "flood N" sends N messages of 64 KiB; path /refuse: 403
  *   SIGHUP   stops accepting, drains, ends
  *   ECHO_PING_MS in the environment: how often WebSockets of bots are pinged
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +27,7 @@
 #include "server.h"
 
 #define FLOOD_MESSAGE (64 * 1024)
+#define OUT_PIECE     100000
 
 struct app;
 
@@ -42,8 +48,21 @@ struct app {
     struct server_timer *drained;
     struct lane *lane;
     struct due *dues;
+    struct body *bodies;
     unsigned random;
-    unsigned refused, closed;
+    unsigned refused, closed, gone;
+};
+
+/* A body that comes, or goes, in pieces. */
+struct body {
+    struct app *app;
+    struct http_request *request;
+    struct server_timer *timer;
+    size_t n; /* so far */
+    unsigned h, pieces;
+    size_t out; /* to be sent; 0: it comes */
+    int pipe[2];
+    struct body *next, **at;
 };
 
 static long param(const struct http_request *r, const char *name, long otherwise)
@@ -52,9 +71,8 @@ static long param(const struct http_request *r, const char *name, long otherwise
     return at == NULL ? otherwise : strtol(at + strlen(name), NULL, 10);
 }
 
-static unsigned hash(const char *data, size_t len)
+static unsigned hash(unsigned h, const char *data, size_t len)
 {
-    unsigned h = 5381;
     for (size_t i = 0; i < len; i++) {
         h = h * 33 + (unsigned char)data[i];
     }
@@ -79,15 +97,15 @@ static void reply(struct app *app, struct http_request *r)
     long size = param(r, "size=", 0);
     buf_init(&answer.body, 256u * 1024 * 1024);
     if (strcmp(r->path, "/stat") == 0) {
-        buf_printf(&answer.body, "{\"open\":%zu,\"refused\":%u,\"closed\":%u}",
-                   server_open_requests(app->server), app->refused, app->closed);
+        buf_printf(&answer.body, "{\"open\":%zu,\"refused\":%u,\"closed\":%u,\"gone\":%u}",
+                   server_open_requests(app->server), app->refused, app->closed, app->gone);
     } else if (size > 0) {
         fill(&answer.body, (size_t)size);
     } else {
         buf_printf(&answer.body,
                    "{\"method\":%d,\"path\":\"%s\",\"query\":\"%s\",\"n\":%zu,\"h\":%u,"
                    "\"conn\":%llu,\"peer\":\"%s\"}",
-                   (int)r->method, r->path, r->query, r->body_len, hash(r->body, r->body_len),
+                   (int)r->method, r->path, r->query, r->body_len, hash(5381, r->body, r->body_len),
                    (unsigned long long)r->conn, r->peer);
     }
     if (strstr(r->query, "empty") != NULL) {
@@ -181,10 +199,177 @@ static void by_child(struct app *app, struct http_request *r)
     d->watch = server_watch_new(app->server, d->pidfd, child_ended, d);
 }
 
+/* --- bodies in pieces ------------------------------------------------------------------------ */
+
+static struct body *body_new(struct app *app, struct http_request *r)
+{
+    struct body *b = calloc(1, sizeof *b);
+    b->app = app;
+    b->request = r;
+    b->h = 5381;
+    b->next = app->bodies;
+    b->at = &app->bodies;
+    if (b->next != NULL) {
+        b->next->at = &b->next;
+    }
+    app->bodies = b;
+    return b;
+}
+
+static void body_free(struct body *b)
+{
+    *b->at = b->next;
+    if (b->next != NULL) {
+        b->next->at = b->at;
+    }
+    if (b->pipe[0] != 0) {
+        (void)close(b->pipe[0]);
+        (void)close(b->pipe[1]);
+    }
+    server_timer_free(b->timer);
+    http_request_free(b->request);
+    free(b);
+}
+
+static struct body *body_find(const struct app *app, uint64_t conn)
+{
+    struct body *b = app->bodies;
+    while (b != NULL && b->request->conn != conn) {
+        b = b->next;
+    }
+    return b;
+}
+
+static void body_answer(struct body *b)
+{
+    struct http_reply answer = {.status = 200, .content_type = "application/json"};
+    buf_init(&answer.body, 1000);
+    buf_printf(&answer.body, "{\"n\":%zu,\"h\":%u,\"pieces\":%u}", b->n, b->h, b->pieces);
+    uint64_t conn = b->request->conn;
+    struct server *server = b->app->server;
+    body_free(b);
+    server_reply(server, conn, &answer);
+}
+
+static void body_want(void *ctx)
+{
+    const struct body *b = ctx;
+    (void)server_body_want(b->app->server, b->request->conn, NULL);
+}
+
+static void on_body(void *ctx, uint64_t conn, struct buf *piece, bool last)
+{
+    struct body *b = body_find(ctx, conn);
+    b->n += piece->len;
+    b->h = hash(b->h, piece->data, piece->len);
+    b->pieces++;
+    long stop = param(b->request, "stop=", 0), lazy = param(b->request, "lazy=", 0);
+    if (last || (stop > 0 && b->pieces >= (unsigned)stop)) {
+        buf_done(piece);
+        body_answer(b);
+    } else if (lazy > 0) {
+        buf_done(piece);
+        server_timer_arm(b->timer, lazy);
+    } else {
+        (void)server_body_want(b->app->server, conn, piece);
+    }
+}
+
+static void out_next(struct body *b)
+{
+    struct server *server = b->app->server;
+    size_t left = b->out - b->n, len = left < OUT_PIECE ? left : OUT_PIECE;
+    long cut = param(b->request, "cut=", 0);
+    if (cut > 0 && b->n >= (size_t)cut) {
+        server_cut(server, b->request->conn);
+        return;
+    }
+    struct buf piece;
+    buf_init(&piece, OUT_PIECE);
+    fill(&piece, len);
+    b->n += len;
+    if (strstr(b->request->query, "pipe") == NULL) {
+        server_send(server, b->request->conn, &piece, len == left);
+        return;
+    }
+    bool whole = write(b->pipe[1], piece.data, len) == (ssize_t)len;
+    buf_done(&piece);
+    if (!whole) {
+        abort();
+    }
+    server_send_pipe(server, b->request->conn, b->pipe[0], len, len == left);
+}
+
+static void on_sent(void *ctx, uint64_t conn)
+{
+    struct body *b = body_find(ctx, conn);
+    if (b->n < b->out) {
+        server_timer_arm(b->timer, 0);
+    } else {
+        body_free(b);
+    }
+}
+
+static void out_due(void *ctx)
+{
+    out_next(ctx);
+}
+
+static void on_gone(void *ctx, uint64_t conn)
+{
+    struct app *app = ctx;
+    struct body *b = body_find(app, conn);
+    if (b != NULL) {
+        app->gone++;
+        body_free(b);
+    }
+}
+
+static bool on_streams(void *ctx, const struct http_request *r)
+{
+    (void)ctx;
+    return strncmp(r->path, "/in/", 4) == 0;
+}
+
+static void body_out(struct app *app, struct http_request *r)
+{
+    struct body *b = body_new(app, r);
+    struct http_reply answer = {.status = 200, .content_type = "text/plain", .streams = true};
+    b->timer = server_timer_new(app->server, out_due, b);
+    b->out = (size_t)param(r, "out=", 0);
+    answer.len = strstr(r->query, "unknown") == NULL ? (int64_t)b->out : -1;
+    if (strstr(r->query, "pipe") != NULL &&
+        (pipe(b->pipe) != 0 || fcntl(b->pipe[1], F_SETPIPE_SZ, 4 * OUT_PIECE) < OUT_PIECE)) {
+        abort();
+    }
+    bool head = r->method == HTTP_HEAD;
+    server_reply(app->server, r->conn, &answer);
+    if (head) {
+        body_free(b);
+    } else {
+        out_next(b);
+    }
+}
+
+static void body_in(struct app *app, struct http_request *r)
+{
+    struct body *b = body_new(app, r);
+    b->timer = server_timer_new(app->server, body_want, b);
+    if (strstr(r->query, "early") != NULL) {
+        body_answer(b);
+    } else {
+        server_timer_arm(b->timer, param(r, "lazy=", 0));
+    }
+}
+
 static void on_http(void *ctx, struct http_request *r)
 {
     struct app *app = ctx;
-    if (strcmp(r->path, "/stat") == 0 || strstr(r->query, "now") != NULL) {
+    if (r->streams) {
+        body_in(app, r);
+    } else if (strncmp(r->path, "/out/", 5) == 0) {
+        body_out(app, r);
+    } else if (strcmp(r->path, "/stat") == 0 || strstr(r->query, "now") != NULL) {
         reply(app, r);
     } else if (strncmp(r->path, "/lane/", 6) == 0) {
         by_lane(app, r);
@@ -273,6 +458,10 @@ static int serve(struct app *app, const struct config *cfg, struct log *log, str
     const struct server_handler handler = {.ctx = app,
                                            .http = on_http,
                                            .http_refused = on_refused,
+                                           .streams = on_streams,
+                                           .body = on_body,
+                                           .sent = on_sent,
+                                           .gone = on_gone,
                                            .ws_open = on_ws_open,
                                            .ws_message = on_ws_message,
                                            .ws_closed = on_ws_closed,
@@ -291,6 +480,9 @@ static int serve(struct app *app, const struct config *cfg, struct log *log, str
     while (app->dues != NULL) {
         http_request_free(app->dues->request);
         due_end(app->dues);
+    }
+    while (app->bodies != NULL) {
+        body_free(app->bodies);
     }
     server_timer_free(app->drained);
     server_free(app->server);
