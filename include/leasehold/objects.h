@@ -1,0 +1,154 @@
+/*
+ * Where the bodies of artifacts are kept: one store of objects by key, `disk` or `s3`.
+ *
+ * All members may block and retry by themselves (each try has its deadline); any thread, many at
+ * once. Memory is bounded by the store, not by the objects. A key is 1 to 1024 bytes of any text;
+ * those of the project are of [a-z0-9/_-] (objects_key).
+ *
+ * Errors: ERR_NOT_FOUND, ERR_RANGE_NOT_SATISFIABLE, ERR_TOO_LARGE, ERR_STORAGE_FULL,
+ * ERR_OBJECT_STORE_UNAVAILABLE (the store does not answer, or not as it should: it may be asked
+ * again), what the caller's own functions fail with, ERR_INTERNAL.
+ */
+#ifndef LEASEHOLD_OBJECTS_H
+#define LEASEHOLD_OBJECTS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "leasehold/arena.h"
+#include "leasehold/buf.h"
+#include "leasehold/err.h"
+#include "leasehold/id.h"
+#include "leasehold/log.h"
+
+#define OBJECT_KEY_MAX    1024
+#define OBJECT_TOKEN_TEXT 65
+#define OBJECT_UPLOAD_MAX 1024 /* text of an upload's id, with its NUL */
+
+/* What an object is; sha256 is "" where only its reader can tell (s3). */
+struct object_info {
+    int64_t size_bytes;
+    char token[OBJECT_TOKEN_TEXT]; /* that it was put with */
+    char sha256[65];
+};
+
+struct object_put {
+    const char *key;
+    const char *content_type;
+    /* Of this put alone, kept with the object: who finds it again knows whose work it is. */
+    const char *token;
+    int64_t len; /* -1: not known; other than what `read` brings: the put fails */
+    void *ctx;
+    /* Up to `size` bytes, 0 at the end; from one thread at a time, not always the same. */
+    ssize_t (*read)(void *ctx, char *ret, size_t size, struct err *e);
+    /* Before the first part of an upload that outlives a crash: makes its id durable. May be NULL. */
+    int (*begun)(void *ctx, const char *upload_id, struct err *e);
+    /* Bytes that the store has taken so far, never less than before. May be NULL. */
+    void (*progress)(void *ctx, int64_t sent_bytes);
+    const atomic_bool *cancel; /* once true, the put fails with ERR_BUSY; NULL: never */
+};
+
+struct object_get {
+    const char *key;
+    int64_t offset; /* past the end: ERR_RANGE_NOT_SATISFIABLE */
+    int64_t len;    /* -1: to the end; cut to what there is */
+    void *ctx;
+    /* Before the first byte, with the size of the whole. May be NULL. */
+    int (*head)(void *ctx, const struct object_info *info, struct err *e);
+    int (*write)(void *ctx, const char *data, size_t len, struct err *e);
+};
+
+/* A link that works without credentials until it expires. It is a secret: never to be logged. */
+struct object_presign {
+    const char *key;
+    const char *origin; /* "https://host:port" of the gateway, for stores that it serves itself */
+    const char *disposition, *content_type; /* headers to answer with; NULL: as they are */
+    int64_t now_s, expires_s;               /* wall clock; seconds from now, 1 to 604800 */
+};
+
+/* An upload that was begun and is neither an object nor given up. */
+struct object_upload {
+    const char *key, *upload_id; /* borrowed for the call */
+    int64_t started_at;          /* ms */
+};
+
+struct objects;
+
+struct objects_vtable {
+    const char *name;
+
+    /* All or nothing: an object is there, whole and durable, exactly when this answers 0 — or the
+     * process dies, or -1 tells that the store is away: `head` with the token tells then. */
+    int (*put)(struct objects *o, const struct object_put *p, struct object_info *ret,
+               struct err *e);
+
+    /* What it brings is what was put, or it fails: also when the bytes were changed on the disk. */
+    int (*get)(struct objects *o, const struct object_get *g, struct err *e);
+
+    int (*head)(struct objects *o, const char *key, struct object_info *ret, struct err *e);
+
+    /* Gone, whatever versions the store keeps of it; 0 also when there is none. */
+    int (*del)(struct objects *o, const char *key, struct err *e);
+
+    int (*presign)(struct objects *o, const struct object_presign *p, struct buf *ret,
+                   struct err *e);
+
+    /* Calls `each` for the uploads of keys with this prefix; stops at its first -1. `each` may abort
+     * them. */
+    int (*uploads)(struct objects *o, const char *prefix,
+                   int (*each)(void *ctx, const struct object_upload *u, struct err *e), void *ctx,
+                   struct err *e);
+
+    /* Gives an upload up; 0 also when there is none. */
+    int (*abort)(struct objects *o, const char *key, const char *upload_id, struct err *e);
+
+    /* Is it there, and may we? */
+    int (*check)(struct objects *o, struct err *e);
+
+    void (*free)(struct objects *o);
+};
+
+struct objects {
+    const struct objects_vtable *v;
+};
+
+/* <prefix>/<user_id>/<chat_id>/<artifact_id> */
+int objects_key(const char *prefix, const struct id *user_id, const struct id *chat_id,
+                const struct id *artifact_id, struct buf *ret, struct err *e) MUST_CHECK;
+
+/* --- disk --- files below `dir`, which is made. */
+int objects_disk_new(const char *dir, struct objects **ret, struct err *e) MUST_CHECK;
+
+/* Does a link of the disk store hold for this key now? `query` as it came. ERR_FORBIDDEN. The
+ * texts to answer with are put into the arena. */
+struct objects_link {
+    char *disposition, *content_type; /* NULL: none given */
+};
+int objects_disk_link(struct objects *o, const char *key, const char *query, int64_t now_s,
+                      struct arena *arena, struct objects_link *ret, struct err *e) MUST_CHECK;
+
+/* --- s3 --- */
+
+struct objects_s3_options {
+    const char *endpoint;        /* "https://host[:port]" */
+    const char *public_endpoint; /* of presigned URLs; "" or NULL: the endpoint */
+    const char *region, *bucket;
+    bool path_style;                                 /* host/bucket/key; else bucket.host/key */
+    const char *access_key, *secret, *session_token; /* the last may be NULL */
+    const char *ca_file;                             /* NULL: the system's */
+    struct log *log;                                 /* what was tried again; NULL: nobody asks */
+    unsigned tries;                                  /* of one request, at most; 0: 6 */
+    int64_t backoff_ms;   /* upper end of the first pause, doubled by each; 0: 100 */
+    int64_t stall_ms;     /* without a byte in either direction; 0: 60000 */
+    unsigned parallel;    /* parts of one object at a time; 0: 4 */
+    size_t part_bytes;    /* of an object whose length does not want more; 0: 8 MiB */
+    size_t memory_bytes;  /* of all parts under way together; 0: 40 MiB */
+    int64_t multipart_at; /* from this length on; 0: 16 MiB */
+};
+
+int objects_s3_new(const struct objects_s3_options *o, struct objects **ret,
+                   struct err *e) MUST_CHECK;
+
+#endif

@@ -1,0 +1,107 @@
+/* What the parts of the S3 store share: one request with all its tries, and who pays for memory. */
+#ifndef STORAGE_OBJECTS_S3_H
+#define STORAGE_OBJECTS_S3_H
+
+#include <pthread.h>
+
+#include "leasehold/http_client.h"
+#include "leasehold/objects.h"
+#include "s3_sign.h"
+#include "s3_xml.h"
+
+#define S3_TOKEN_HEADER "x-amz-meta-leasehold-token"
+#define S3_CLIENTS_KEPT 16
+#define S3_ETAG_TEXT    100
+#define S3_PARTS_MAX    10000
+
+/* Where a store listens: what stands before and between the slashes of a URL. */
+struct s3_endpoint {
+    char scheme[6]; /* "http", "https" */
+    char host[256]; /* with a port that is not the scheme's own; with the bucket if it goes there */
+};
+
+struct objects_s3 {
+    struct objects base;
+    struct objects_s3_options o; /* constant; its texts are ours, the secrets are the signer's */
+    struct s3_endpoint endpoint, public_endpoint; /* constant */
+    struct s3_signer *signer;
+    _Atomic int64_t skew_s; /* of the store's clock against ours */
+    pthread_mutex_t lock;
+    pthread_cond_t room;                       /* memory was given back */
+    struct http_client *idle[S3_CLIENTS_KEPT]; /* lock */
+    size_t idle_n, memory_used;                /* lock */
+};
+
+static inline struct objects_s3 *objects_s3_of(struct objects *o)
+{
+    return (struct objects_s3 *)o;
+}
+
+/* --- one request ------------------------------------------------------------------------------ */
+
+struct s3_call {
+    const char *method;
+    const char *key; /* NULL: of the bucket itself */
+    const struct s3_pair *query;
+    size_t query_n;
+    const struct s3_pair *headers; /* signed */
+    size_t headers_n;
+    const char *const *plain; /* further lines, not signed; NULL-terminated; may be NULL */
+    const char *body;
+    size_t body_len;
+    const char *hash;                    /* hex SHA-256 of the body; NULL: not signed */
+    const struct http_client_sink *sink; /* a request that it has let begin is not tried again */
+    const bool *begun;                   /* … which this tells */
+    const atomic_bool *cancel;
+    struct http_client *client; /* set while it runs: for headers in the sink */
+};
+
+struct s3_answer {
+    long status;
+    struct buf body;
+    char code[64]; /* of an error, letters and digits; "" */
+    int64_t length;
+    char token[OBJECT_TOKEN_TEXT], etag[S3_ETAG_TEXT];
+    bool versioned; /* a version or a marker of one was named */
+};
+void s3_answer_init(struct s3_answer *a);
+void s3_answer_done(struct s3_answer *a);
+struct s3_slice s3_answer_slice(const struct s3_answer *a);
+
+/* 0 for any answer that trying again would not change. */
+int s3_call_run(struct objects_s3 *s, struct s3_call *c, struct s3_answer *ret,
+                struct err *e) MUST_CHECK;
+
+/* What an answer other than a success means; `what` was tried. -1. */
+int s3_call_refused(const struct s3_answer *a, const char *what, struct err *e);
+
+/* A pause of up to backoff_ms doubled `tries` times, at least `least_ms`. ERR_BUSY if cancelled. */
+int s3_pause(const struct objects_s3 *s, unsigned tries, int64_t least_ms,
+             const atomic_bool *cancel, struct err *e) MUST_CHECK;
+
+/* Bytes of parts under way: waits for room. One part is always let in. */
+int s3_memory_take(struct objects_s3 *s, size_t len, const atomic_bool *cancel,
+                   struct err *e) MUST_CHECK;
+void s3_memory_give(struct objects_s3 *s, size_t len);
+
+/* "/bucket/key" or "/key", before it is encoded. */
+void s3_path(const struct objects_s3 *s, const char *key, struct buf *ret);
+
+/* --- members of the vtable -------------------------------------------------------------------- */
+
+int s3_put(struct objects *o, const struct object_put *p, struct object_info *ret, struct err *e);
+int s3_multipart(struct objects_s3 *s, const struct object_put *p, char *first, size_t part_bytes,
+                 struct object_info *ret, struct err *e);
+int s3_get(struct objects *o, const struct object_get *g, struct err *e);
+int s3_head(struct objects *o, const char *key, struct object_info *ret, struct err *e);
+int s3_del(struct objects *o, const char *key, struct err *e);
+int s3_uploads(struct objects *o, const char *prefix,
+               int (*each)(void *ctx, const struct object_upload *u, struct err *e), void *ctx,
+               struct err *e);
+int s3_abort(struct objects *o, const char *key, const char *upload_id, struct err *e);
+
+/* Reads up to `len` bytes, less only at the end; *ret_end tells that this was it. */
+int s3_read_full(const struct object_put *p, char *data, size_t len, size_t *ret_n, bool *ret_end,
+                 struct err *e) MUST_CHECK;
+
+#endif

@@ -1,0 +1,424 @@
+/*
+ * An object in parts. A few workers each take the next part from the caller's function, one at a
+ * time, and send theirs at the same time. What is begun is made known before the first part, given
+ * up when it fails, and held to be done only when HEAD shows our own token.
+ */
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hex.h"
+#include "objects_s3.h"
+
+#define WORKERS_MAX    16
+#define PART_TEXT      (S3_ETAG_TEXT * 6 + 64) /* of one in the list; an ETag may be escaped */
+#define COMPLETE_TRIES 5
+
+struct part {
+    char etag[S3_ETAG_TEXT];
+};
+
+struct multipart {
+    struct objects_s3 *s;
+    const struct object_put *p;
+    char upload_id[OBJECT_UPLOAD_MAX];
+    size_t part_bytes;
+    pthread_mutex_t reading; /* held while a part is read; guards the next ones */
+    char *first;             /* the first part, read already; NULL: none, or taken */
+    unsigned parts_n;
+    bool ended;
+    int64_t read_bytes;
+    EVP_MD_CTX *md;
+    struct part *parts;    /* also `state` */
+    pthread_mutex_t state; /* guards the rest */
+    size_t parts_size;
+    int64_t sent_bytes;
+    bool failed;
+    struct err e;
+};
+
+/* --- begin, end ------------------------------------------------------------------------------- */
+
+static int initiate(struct multipart *m, struct err *e)
+{
+    const struct object_put *p = m->p;
+    const struct s3_pair query[] = {{"uploads", NULL}};
+    const struct s3_pair headers[] = {{"content-type", p->content_type},
+                                      {S3_TOKEN_HEADER, p->token}};
+    struct s3_call c = {.method = "POST",
+                        .key = p->key,
+                        .query = query,
+                        .query_n = 1,
+                        .headers = headers,
+                        .headers_n = 2,
+                        .cancel = p->cancel};
+    struct s3_answer a;
+    s3_answer_init(&a);
+    int rc = s3_call_run(m->s, &c, &a, e);
+    if (rc == 0 && a.status != 200) {
+        rc = s3_call_refused(&a, "the start of an upload", e);
+    }
+    if (rc == 0 &&
+        (!s3_xml_text(s3_answer_slice(&a), "UploadId", m->upload_id, sizeof(m->upload_id)) ||
+         m->upload_id[0] == '\0')) {
+        rc = err_set(e, ERR_OBJECT_STORE_UNAVAILABLE, "the object store names no upload");
+    }
+    s3_answer_done(&a);
+    return rc;
+}
+
+int s3_abort(struct objects *o, const char *key, const char *upload_id, struct err *e)
+{
+    const struct s3_pair query[] = {{"uploadId", upload_id}};
+    struct s3_call c = {.method = "DELETE", .key = key, .query = query, .query_n = 1};
+    struct s3_answer a;
+    s3_answer_init(&a);
+    int rc = s3_call_run(objects_s3_of(o), &c, &a, e);
+    if (rc == 0 && a.status / 100 != 2 && a.status != 404) {
+        rc = s3_call_refused(&a, "the end of an upload", e);
+    }
+    s3_answer_done(&a);
+    return rc;
+}
+
+/* --- parts ------------------------------------------------------------------------------------ */
+
+static void fail(struct multipart *m, const struct err *e)
+{
+    pthread_mutex_lock(&m->state);
+    if (!m->failed) {
+        m->failed = true;
+        m->e = *e;
+    }
+    pthread_mutex_unlock(&m->state);
+}
+
+static bool has_failed(struct multipart *m)
+{
+    pthread_mutex_lock(&m->state);
+    bool failed = m->failed;
+    pthread_mutex_unlock(&m->state);
+    return failed;
+}
+
+/* Room for the ETag of one more part. */
+static int grow(struct multipart *m, struct err *e)
+{
+    int rc = 0;
+    pthread_mutex_lock(&m->state);
+    if (m->parts_n >= m->parts_size) {
+        size_t size = m->parts_size > 0 ? m->parts_size * 2 : 16;
+        struct part *grown = realloc(m->parts, size * sizeof(*grown));
+        if (grown == NULL) {
+            rc = err_set(e, ERR_INTERNAL, "no memory for an upload");
+        } else {
+            m->parts = grown;
+            m->parts_size = size;
+        }
+    }
+    pthread_mutex_unlock(&m->state);
+    return rc;
+}
+
+/* The next part into memory that is paid for. NULL with *e untouched: there is none left. */
+static char *read_part(struct multipart *m, size_t *ret_n, int *ret_rc, struct err *e)
+{
+    char *data = m->first;
+    *ret_n = m->part_bytes;
+    *ret_rc = 0;
+    m->first = NULL;
+    if (data != NULL) {
+        return data;
+    }
+    if (s3_memory_take(m->s, m->part_bytes, m->p->cancel, e) != 0) {
+        *ret_rc = -1;
+        return NULL;
+    }
+    data = malloc(m->part_bytes);
+    *ret_rc = data != NULL ? s3_read_full(m->p, data, m->part_bytes, ret_n, &m->ended, e)
+                           : err_set(e, ERR_INTERNAL, "no memory for an upload");
+    if (*ret_rc != 0 || *ret_n == 0) {
+        free(data);
+        s3_memory_give(m->s, m->part_bytes);
+        data = NULL;
+    }
+    return data;
+}
+
+static int count(struct multipart *m, const char *data, size_t n, unsigned *ret_number,
+                 struct err *e)
+{
+    m->read_bytes += (int64_t)n;
+    if (m->p->len >= 0 && m->read_bytes > m->p->len) {
+        return err_set(e, ERR_TOO_LARGE, "more comes than was said");
+    }
+    if (m->parts_n >= S3_PARTS_MAX) {
+        return err_set(e, ERR_TOO_LARGE, "an object has at most %d parts of %zu bytes",
+                       S3_PARTS_MAX, m->part_bytes);
+    }
+    if (grow(m, e) != 0) {
+        return -1;
+    }
+    if (EVP_DigestUpdate(m->md, data, n) != 1) {
+        return err_set(e, ERR_INTERNAL, "no hash of an object");
+    }
+    *ret_number = ++m->parts_n;
+    return 0;
+}
+
+/* NULL: there is nothing more to do, or it failed. */
+static char *take_part(struct multipart *m, size_t *ret_n, unsigned *ret_number)
+{
+    struct err e;
+    char *data = NULL;
+    int rc = 0;
+    pthread_mutex_lock(&m->reading);
+    if (!m->ended && !has_failed(m)) {
+        data = read_part(m, ret_n, &rc, &e);
+    }
+    if (data != NULL && count(m, data, *ret_n, ret_number, &e) != 0) {
+        rc = -1;
+        free(data);
+        data = NULL;
+        s3_memory_give(m->s, m->part_bytes);
+    }
+    pthread_mutex_unlock(&m->reading);
+    if (rc != 0) {
+        fail(m, &e);
+    }
+    return data;
+}
+
+static void sent(struct multipart *m, unsigned number, const char *etag, size_t n)
+{
+    pthread_mutex_lock(&m->state);
+    snprintf(m->parts[number - 1].etag, S3_ETAG_TEXT, "%s", etag);
+    m->sent_bytes += (int64_t)n;
+    if (m->p->progress != NULL) {
+        m->p->progress(m->p->ctx, m->sent_bytes);
+    }
+    pthread_mutex_unlock(&m->state);
+}
+
+static int send_part(struct multipart *m, unsigned number, const char *data, size_t n,
+                     struct s3_answer *a, struct err *e)
+{
+    char text[12];
+    snprintf(text, sizeof(text), "%u", number);
+    const struct s3_pair query[] = {{"partNumber", text}, {"uploadId", m->upload_id}};
+    struct s3_call c = {.method = "PUT",
+                        .key = m->p->key,
+                        .query = query,
+                        .query_n = 2,
+                        .body = data,
+                        .body_len = n,
+                        .cancel = m->p->cancel};
+    if (s3_call_run(m->s, &c, a, e) != 0) {
+        return -1;
+    }
+    if (a->status != 200 || a->etag[0] == '\0') {
+        return s3_call_refused(a, "a part", e);
+    }
+    sent(m, number, a->etag, n);
+    return 0;
+}
+
+static void *work(void *arg)
+{
+    struct multipart *m = arg;
+    struct s3_answer a;
+    struct err e;
+    unsigned number;
+    size_t n;
+    s3_answer_init(&a);
+    for (char *data; (data = take_part(m, &n, &number)) != NULL;) {
+        if (send_part(m, number, data, n, &a, &e) != 0) {
+            fail(m, &e);
+        }
+        free(data);
+        s3_memory_give(m->s, m->part_bytes);
+    }
+    s3_answer_done(&a);
+    return NULL;
+}
+
+static int send_all(struct multipart *m, struct err *e)
+{
+    pthread_t threads[WORKERS_MAX];
+    unsigned n = 0;
+    while (n + 1 < m->s->o.parallel && n < WORKERS_MAX &&
+           pthread_create(&threads[n], NULL, work, m) == 0) {
+        n++;
+    }
+    work(m);
+    while (n > 0) {
+        pthread_join(threads[--n], NULL);
+    }
+    if (m->failed) {
+        *e = m->e;
+        return -1;
+    }
+    return m->p->len < 0 || m->read_bytes == m->p->len
+               ? 0
+               : err_set(e, ERR_INVALID_REQUEST, "less comes than was said");
+}
+
+/* --- complete --------------------------------------------------------------------------------- */
+
+static void add_escaped(struct buf *out, const char *s)
+{
+    for (; *s != '\0'; s++) {
+        switch (*s) {
+        case '&':
+            buf_add_str(out, "&amp;");
+            break;
+        case '<':
+            buf_add_str(out, "&lt;");
+            break;
+        case '>':
+            buf_add_str(out, "&gt;");
+            break;
+        default:
+            buf_add_char(out, *s);
+        }
+    }
+}
+
+static int list_parts(const struct multipart *m, struct buf *ret, struct err *e)
+{
+    buf_add_str(ret, "<CompleteMultipartUpload>");
+    for (unsigned i = 0; i < m->parts_n; i++) {
+        buf_printf(ret, "<Part><PartNumber>%u</PartNumber><ETag>", i + 1);
+        add_escaped(ret, m->parts[i].etag);
+        buf_add_str(ret, "</ETag></Part>");
+    }
+    buf_add_str(ret, "</CompleteMultipartUpload>");
+    return buf_ok(ret) ? 0 : err_set(e, ERR_INTERNAL, "no memory to complete an upload");
+}
+
+/* 1: the store says so; 0: it says something that the next try or HEAD has to explain. */
+static int complete_once(struct multipart *m, const struct buf *list, struct s3_answer *a,
+                         struct err *e)
+{
+    const struct s3_pair query[] = {{"uploadId", m->upload_id}};
+    const struct s3_pair headers[] = {{"content-type", "application/xml"}};
+    uint8_t hash[32];
+    char hex[HASH_HEX];
+    struct s3_slice done, body;
+    struct s3_call c = {.method = "POST",
+                        .key = m->p->key,
+                        .query = query,
+                        .query_n = 1,
+                        .headers = headers,
+                        .headers_n = 1,
+                        .body = list->data,
+                        .body_len = list->len,
+                        .hash = hex};
+    if (EVP_Digest(list->data, list->len, hash, NULL, EVP_sha256(), NULL) != 1) {
+        return err_set(e, ERR_INTERNAL, "no hash of a request");
+    }
+    hash_to_hex(hash, hex);
+    if (s3_call_run(m->s, &c, a, e) != 0) {
+        return -1;
+    }
+    body = s3_answer_slice(a);
+    return a->status == 200 && s3_xml_next(&body, "CompleteMultipartUploadResult", &done);
+}
+
+/* Is it there, and ours? 1, 0, or -1: nobody knows. */
+static int is_there(struct multipart *m, struct err *e)
+{
+    struct object_info info;
+    if (s3_head(&m->s->base, m->p->key, &info, e) != 0) {
+        return e->code == ERR_NOT_FOUND ? 0 : -1;
+    }
+    return strcmp(info.token, m->p->token) == 0 && info.size_bytes == m->read_bytes;
+}
+
+/* 1 done, 0 it is not with *e filled, -1 not known. A 200 may carry an error; NoSuchUpload may mean
+ * that the try before was heard: the object itself says what is true. */
+static int complete(struct multipart *m, struct err *e)
+{
+    struct buf list;
+    struct s3_answer a;
+    int there = 0;
+    buf_init(&list, (size_t)S3_PARTS_MAX * PART_TEXT);
+    s3_answer_init(&a);
+    int rc = list_parts(m, &list, e);
+    for (unsigned n = 1; rc == 0 && n <= COMPLETE_TRIES; n++) {
+        int said = complete_once(m, &list, &a, e);
+        there = is_there(m, e);
+        bool passes = there < 0 || said < 0 || a.status == 200;
+        if (there == 1 || !passes || s3_pause(m->s, n, 0, m->p->cancel, e) != 0) {
+            break;
+        }
+    }
+    if (rc == 0 && there == 0) {
+        err_fill_code(e, ERR_OBJECT_STORE_UNAVAILABLE, "the upload was not completed: %ld %s",
+                      a.status, a.code);
+    }
+    s3_answer_done(&a);
+    buf_done(&list);
+    return there;
+}
+
+/* --- all of it -------------------------------------------------------------------------------- */
+
+static int finish(struct multipart *m, struct object_info *ret, struct err *e)
+{
+    uint8_t hash[32];
+    struct object_info info = {.size_bytes = m->read_bytes};
+    struct err ignored;
+    int done = send_all(m, e) == 0 ? complete(m, e) : 0;
+    if (done == 0 && s3_abort(&m->s->base, m->p->key, m->upload_id, &ignored) != 0 &&
+        m->s->o.log != NULL) {
+        log_error(m->s->o.log, "object_upload_left", &ignored);
+    }
+    if (done != 1) {
+        return done == 0 ? -1
+                         : err_set(e, ERR_OBJECT_STORE_UNAVAILABLE,
+                                   "whether the object is there is not known");
+    }
+    EVP_DigestFinal_ex(m->md, hash, NULL);
+    hash_to_hex(hash, info.sha256);
+    snprintf(info.token, sizeof(info.token), "%s", m->p->token);
+    *ret = info;
+    return 0;
+}
+
+static int run(struct multipart *m, struct object_info *ret, struct err *e)
+{
+    struct err ignored;
+    if (m->md == NULL || EVP_DigestInit_ex(m->md, EVP_sha256(), NULL) != 1) {
+        return err_set(e, ERR_INTERNAL, "no memory for an upload");
+    }
+    if (initiate(m, e) != 0) {
+        return -1;
+    }
+    if (m->p->begun != NULL && m->p->begun(m->p->ctx, m->upload_id, e) != 0) {
+        (void)s3_abort(&m->s->base, m->p->key, m->upload_id, &ignored);
+        return -1;
+    }
+    return finish(m, ret, e);
+}
+
+/* Takes `first`, which is paid for. */
+int s3_multipart(struct objects_s3 *s, const struct object_put *p, char *first, size_t part_bytes,
+                 struct object_info *ret, struct err *e)
+{
+    struct multipart m = {
+        .s = s, .p = p, .part_bytes = part_bytes, .first = first, .md = EVP_MD_CTX_new()};
+    pthread_mutex_init(&m.reading, NULL);
+    pthread_mutex_init(&m.state, NULL);
+    int rc = run(&m, ret, e);
+    if (m.first != NULL) {
+        free(m.first);
+        s3_memory_give(s, part_bytes);
+    }
+    EVP_MD_CTX_free(m.md);
+    free(m.parts);
+    pthread_mutex_destroy(&m.reading);
+    pthread_mutex_destroy(&m.state);
+    return rc;
+}
