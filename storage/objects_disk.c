@@ -88,12 +88,8 @@ static int sync_dir(int root, const char *dir)
 static void parent_of(const char *path, char ret[static PATH_TEXT])
 {
     const char *slash = strrchr(path, '/');
-    size_t len = slash != NULL ? (size_t)(slash - path) : 0;
-    memcpy(ret, path, len);
-    ret[len] = '\0';
-    if (len == 0) {
-        strcpy(ret, ".");
-    }
+    int len = slash != NULL ? (int)(slash - path) : 1;
+    snprintf(ret, PATH_TEXT, "%.*s", len, slash != NULL ? path : ".");
 }
 
 /* Every directory above `path`, durable. */
@@ -386,7 +382,7 @@ static void remove_parents(int root, const char *path)
     parent_of(path, dir);
     while (strcmp(dir, ".") != 0 && unlinkat(root, dir, AT_REMOVEDIR) == 0) {
         parent_of(dir, above);
-        strcpy(dir, above);
+        memcpy(dir, above, sizeof(dir));
     }
 }
 

@@ -19,6 +19,23 @@
 #define MULTIPART_AT (16 * 1024 * 1024)
 #define VERSION_TEXT 1100
 
+/* --- the bucket itself ------------------------------------------------------------------------- */
+
+static int s3_check(struct objects *o, struct err *e)
+{
+    struct s3_call c = {.method = "HEAD"};
+    struct s3_answer a;
+    s3_answer_init(&a);
+    int rc = s3_call_run(objects_s3_of(o), &c, &a, e);
+    if (rc == 0 && a.status == 404) {
+        rc = err_set(e, ERR_OBJECT_STORE_UNAVAILABLE, "there is no such bucket");
+    } else if (rc == 0 && a.status != 200) {
+        rc = s3_call_refused(&a, "a HEAD of the bucket", e);
+    }
+    s3_answer_done(&a);
+    return rc;
+}
+
 /* --- one object ------------------------------------------------------------------------------- */
 
 int s3_head(struct objects *o, const char *key, struct object_info *ret, struct err *e)
@@ -27,6 +44,10 @@ int s3_head(struct objects *o, const char *key, struct object_info *ret, struct 
     struct s3_answer a;
     s3_answer_init(&a);
     int rc = s3_call_run(objects_s3_of(o), &c, &a, e);
+    /* Without a body it does not tell whether the object is missing, or the bucket. */
+    if (rc == 0 && a.status == 404) {
+        rc = s3_check(o, e);
+    }
     if (rc == 0 && a.status != 200) {
         rc = s3_call_refused(&a, "a HEAD", e);
     }
@@ -151,7 +172,7 @@ static int s3_link(struct objects *o, const struct object_presign *p, struct buf
     return rc;
 }
 
-/* --- the bucket ------------------------------------------------------------------------------- */
+/* --- uploads ---------------------------------------------------------------------------------- */
 
 static int tell_upload(struct s3_slice entry,
                        int (*each)(void *ctx, const struct object_upload *u, struct err *e),
@@ -197,21 +218,6 @@ int s3_uploads(struct objects *o, const char *prefix,
         }
         s3_answer_done(&a);
     }
-    return rc;
-}
-
-static int s3_check(struct objects *o, struct err *e)
-{
-    struct s3_call c = {.method = "HEAD"};
-    struct s3_answer a;
-    s3_answer_init(&a);
-    int rc = s3_call_run(objects_s3_of(o), &c, &a, e);
-    if (rc == 0 && a.status == 404) {
-        rc = err_set(e, ERR_OBJECT_STORE_UNAVAILABLE, "there is no such bucket");
-    } else if (rc == 0 && a.status != 200) {
-        rc = s3_call_refused(&a, "a HEAD of the bucket", e);
-    }
-    s3_answer_done(&a);
     return rc;
 }
 

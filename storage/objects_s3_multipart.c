@@ -368,7 +368,7 @@ static int complete(struct multipart *m, struct err *e)
 static int finish(struct multipart *m, struct object_info *ret, struct err *e)
 {
     uint8_t hash[32];
-    struct object_info info = {.size_bytes = m->read_bytes};
+    struct object_info info = {0};
     struct err ignored;
     int done = send_all(m, e) == 0 ? complete(m, e) : 0;
     if (done == 0 && s3_abort(&m->s->base, m->p->key, m->upload_id, &ignored) != 0 &&
@@ -382,6 +382,7 @@ static int finish(struct multipart *m, struct object_info *ret, struct err *e)
     }
     EVP_DigestFinal_ex(m->md, hash, NULL);
     hash_to_hex(hash, info.sha256);
+    info.size_bytes = m->read_bytes;
     snprintf(info.token, sizeof(info.token), "%s", m->p->token);
     *ret = info;
     return 0;

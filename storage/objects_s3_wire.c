@@ -56,7 +56,7 @@ int s3_endpoint_parse(const char *url, const char *bucket, struct s3_endpoint *r
     if (host[len] != '\0' && strcmp(host + len, "/") != 0) {
         return err_set(e, ERR_INVALID_REQUEST, "the endpoint of the object store has a path");
     }
-    strcpy(ret->scheme, tls ? "https" : "http");
+    snprintf(ret->scheme, sizeof(ret->scheme), "%s", tls ? "https" : "http");
     return put_host(ret, host, len, bucket, e);
 }
 
