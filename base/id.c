@@ -1,8 +1,9 @@
 #include "leasehold/id.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <uuid/uuid.h>
+#include <sys/random.h>
 
 #define URN      "urn:uuid:"
 #define HEX_LEN  32
@@ -10,7 +11,12 @@
 
 void id_random(struct id *ret)
 {
-    uuid_generate_random(ret->b);
+    /* Never short and never interrupted for so few bytes, once the kernel's pool is up. */
+    if (getrandom(ret->b, sizeof(ret->b), 0) != (ssize_t)sizeof(ret->b)) {
+        abort();
+    }
+    ret->b[6] = (uint8_t)((ret->b[6] & 0x0f) | 0x40); /* version 4 … */
+    ret->b[8] = (uint8_t)((ret->b[8] & 0x3f) | 0x80); /* … of RFC 9562 */
 }
 
 /* Takes off one of the spellings around the digits. */
@@ -25,32 +31,45 @@ static void unwrap(const char **s, size_t *len)
     }
 }
 
-static void hyphenate(const char *hex, char text[static ID_TEXT])
+/* Is a hyphen written before byte i? */
+static bool is_group_start(size_t i)
 {
-    static const size_t group_sizes[] = {8, 4, 4, 4, 12};
-    for (size_t i = 0; i < sizeof(group_sizes) / sizeof(group_sizes[0]); i++) {
-        memcpy(text, hex, group_sizes[i]);
-        text += group_sizes[i];
-        hex += group_sizes[i];
-        *text++ = '-';
+    return i == 4 || i == 6 || i == 8 || i == 10;
+}
+
+/* -1: none. */
+static int digit_of(char c)
+{
+    if (c >= '0' && c <= '9') {
+        return c - '0';
     }
-    text[-1] = '\0';
+    c = (char)(c | 0x20);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Two digits a byte, with the hyphens of the canonical form or without any. */
+static bool parse_digits(const char *s, bool hyphens, struct id *ret)
+{
+    for (size_t i = 0; i < sizeof(ret->b); i++) {
+        if (hyphens && is_group_start(i) && *s++ != '-') {
+            return false;
+        }
+        int high = digit_of(s[0]);
+        int low = high >= 0 ? digit_of(s[1]) : -1;
+        if (low < 0) {
+            return false;
+        }
+        ret->b[i] = (uint8_t)(high << 4 | low);
+        s += 2;
+    }
+    return true;
 }
 
 bool id_parse(const char *s, size_t len, struct id *ret)
 {
-    char text[ID_TEXT];
     struct id id;
     unwrap(&s, &len);
-    if (len == HEX_LEN) {
-        hyphenate(s, text);
-    } else if (len == TEXT_LEN) {
-        memcpy(text, s, len);
-        text[len] = '\0';
-    } else {
-        return false;
-    }
-    if (uuid_parse(text, id.b) != 0) {
+    if ((len != HEX_LEN && len != TEXT_LEN) || !parse_digits(s, len == TEXT_LEN, &id)) {
         return false;
     }
     *ret = id;
@@ -59,7 +78,16 @@ bool id_parse(const char *s, size_t len, struct id *ret)
 
 char *id_format(const struct id *id, char out[static ID_TEXT])
 {
-    uuid_unparse_lower(id->b, out);
+    static const char digits[] = "0123456789abcdef";
+    char *to = out;
+    for (size_t i = 0; i < sizeof(id->b); i++) {
+        if (is_group_start(i)) {
+            *to++ = '-';
+        }
+        *to++ = digits[id->b[i] >> 4];
+        *to++ = digits[id->b[i] & 0x0f];
+    }
+    *to = '\0';
     return out;
 }
 
@@ -70,5 +98,6 @@ bool id_equal(const struct id *a, const struct id *b)
 
 bool id_is_zero(const struct id *id)
 {
-    return uuid_is_null(id->b) != 0;
+    static const struct id zero;
+    return id_equal(id, &zero);
 }

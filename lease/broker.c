@@ -28,6 +28,7 @@ struct broker *broker_new(const struct broker_hooks *hooks, const struct clock *
 static void lease_drop(struct broker *b, struct lease_node *n)
 {
     broker_uncount(b, n);
+    broker_await_no_more(n);
     heap_remove(&b->due, &n->due);
     DL_DELETE(n->session->leases, n);
     HASH_DEL(b->leases, n);
@@ -157,6 +158,7 @@ int broker_load_lease(struct broker *b, const struct lease *l, struct err *e)
     HASH_ADD(hh, b->leases, l.lease_id, sizeof n->l.lease_id, n);
     DL_APPEND(s->leases, n);
     broker_count_lease(b, n);
+    broker_await(s, n);
     return 0;
 }
 
@@ -213,6 +215,7 @@ static void mark_ending(struct broker *b, struct lease_node *n, int64_t seq, int
     n->ending_us = committed_us;
     (void)heap_put(&b->due, &n->due, dead_at_ms(b, &n->l));
     broker_count_lease(b, n);
+    broker_await(n->session, n);
 }
 
 static void tell_ending(struct broker *b, int code, size_t n)
@@ -366,26 +369,6 @@ static void due_collect(struct broker *b, int64_t now_ms, struct due_batch *batc
     }
 }
 
-void broker_close_confirmed(struct broker *b, struct session *s)
-{
-    struct id ids[BROKER_BATCH];
-    struct lease_node *n;
-    size_t count = 0;
-
-    DL_FOREACH (s->leases, n) {
-        if (!n->ending_seq || n->ending_seq > s->acked || n->close_asked)
-            continue;
-        n->close_asked = true; /* lost with a full disk: closed by time then */
-        ids[count++] = n->l.lease_id;
-        if (count == BROKER_BATCH) {
-            b->hooks.closed(b->hooks.ctx, ids, count);
-            count = 0;
-        }
-    }
-    if (count)
-        b->hooks.closed(b->hooks.ctx, ids, count);
-}
-
 static int64_t ping_every_us(const struct broker *b)
 {
     int64_t us = b->limits->stale_after_seconds * 1000000 / PINGS_PER_STALE;
@@ -408,7 +391,7 @@ void broker_tick(struct broker *b)
     broker_waits_tick(b, now_us);
     if (now_us >= b->next_ping_us) {
         broker_doors_tick(b, now_us);
-        broker_count_tick(b);
+        broker_late(b);
         b->next_ping_us = now_us + ping_every_us(b);
     }
     broker_rearm(b);

@@ -25,18 +25,14 @@ void broker_count_lease(struct broker *b, struct lease_node *n)
     n->counted_as = now;
 }
 
-void broker_count_session(struct broker *b, struct session *s)
-{
-    struct lease_node *n;
-
-    DL_FOREACH (s->leases, n)
-        broker_count_lease(b, n);
-}
-
 void broker_count_connections(struct broker *b, struct lease_node *n, int64_t connections)
 {
     if (connections < 0)
         connections = 0;
+    if (connections && !n->l.connections)
+        DL_APPEND2(n->session->connected, n, connected_prev, connected_next);
+    else if (!connections && n->l.connections)
+        DL_DELETE2(n->session->connected, n, connected_prev, connected_next);
     b->connections += (size_t)connections - (size_t)n->l.connections;
     n->l.connections = connections;
 }
@@ -47,46 +43,6 @@ void broker_uncount(struct broker *b, struct lease_node *n)
     if (n->counted)
         b->state[n->counted_as]--;
     n->counted = false;
-}
-
-struct unconfirmed_batch {
-    struct id ids[BROKER_BATCH];
-    size_t n;
-};
-
-static void unconfirmed_tell(struct broker *b, struct unconfirmed_batch *batch)
-{
-    if (batch->n && b->hooks.unconfirmed)
-        b->hooks.unconfirmed(b->hooks.ctx, batch->ids, batch->n);
-    batch->n = 0;
-}
-
-/* Only time makes a lease unconfirmed, and only where a door is behind. */
-static void count_late(struct broker *b, struct session *s, struct unconfirmed_batch *batch)
-{
-    struct lease_node *n;
-
-    DL_FOREACH (s->leases, n) {
-        bool was = n->counted && n->counted_as == LEASE_UNCONFIRMED;
-
-        broker_count_lease(b, n);
-        if (was || n->counted_as != LEASE_UNCONFIRMED)
-            continue;
-        batch->ids[batch->n++] = n->l.lease_id;
-        if (batch->n == BROKER_BATCH)
-            unconfirmed_tell(b, batch);
-    }
-}
-
-void broker_count_tick(struct broker *b)
-{
-    struct unconfirmed_batch batch = {.n = 0};
-    struct session *s, *next;
-
-    HASH_ITER (hh, b->sessions, s, next)
-        if (s->acked < s->seq)
-            count_late(b, s, &batch);
-    unconfirmed_tell(b, &batch);
 }
 
 /* --- questions ------------------------------------------------------------------------------- */

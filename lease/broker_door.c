@@ -44,14 +44,19 @@ void broker_push_op(struct broker *b, struct session *s, const struct door_msg *
     broker_push(b, s, op);
 }
 
+static void connections_gone(struct broker *b, struct session *s)
+{
+    struct lease_node *n, *next;
+
+    DL_FOREACH_SAFE2(s->connected, n, next, connected_next)
+    broker_count_connections(b, n, 0);
+}
+
 /* The session has no live door any more. */
 static void session_unlink(struct broker *b, struct session *s)
 {
-    struct lease_node *n;
-
     s->door = NULL;
-    DL_FOREACH (s->leases, n)
-        broker_count_connections(b, n, 0);
+    connections_gone(b, s);
     b->hooks.session(b->hooks.ctx, &s->session_id, false, s->agent);
     b->hooks.event(b->hooks.ctx,
                    &(struct broker_event){.kind = BROKER_DOOR_LOST, .session_id = s->session_id});
@@ -218,13 +223,11 @@ static void counts_set(struct broker *b, struct session *s, const struct list *c
     const struct door_conn *c = conns->items;
     struct lease_node *n;
 
-    DL_FOREACH (s->leases, n) {
-        int64_t connections = 0;
-
-        for (size_t i = 0; i < conns->n; i++)
-            if (id_equal(&c[i].jti, &n->l.lease_id))
-                connections = c[i].n;
-        broker_count_connections(b, n, connections);
+    connections_gone(b, s);
+    for (size_t i = 0; i < conns->n; i++) {
+        n = broker_lease_find(b, &c[i].jti);
+        if (n && n->session == s)
+            broker_count_connections(b, n, c[i].n);
     }
 }
 
@@ -285,7 +288,7 @@ static void on_hello(struct broker *b, struct door *d, const struct door_msg *m)
     s->acked = m->applied < s->seq ? m->applied : s->seq;
     counts_set(b, s, &m->conns);
     consumed_set(b, s, &m->consumed);
-    broker_count_session(b, s);
+    broker_await_anew(b, s);
     if (delta)
         delta_send(b, s, m->applied);
     else
@@ -306,7 +309,6 @@ static void on_ack(struct broker *b, struct session *s, const struct door_msg *m
     if (m->seq > s->seq || m->seq < s->acked)
         return; /* never acknowledge what was not said */
     s->acked = m->seq;
-    broker_count_session(b, s);
     DL_FOREACH_SAFE (s->cuts, c, next) {
         if (c->seq > m->seq)
             break;
@@ -325,7 +327,7 @@ static void on_ack(struct broker *b, struct session *s, const struct door_msg *m
                                                             .door_latency_us = m->latency_us});
     }
     broker_waits_acked(b, s, m->cut, latency_us);
-    broker_close_confirmed(b, s);
+    broker_confirm(b, s);
 }
 
 static bool rate_take(struct rate *r, int64_t now_us, int64_t per_second, int64_t burst)

@@ -1,5 +1,6 @@
 /* The broker's state, shared by its files: broker.c (life, changes, time), broker_door.c (doors),
- * broker_wait.c (who waits for a confirmation), broker_count.c (how many there are of what). */
+ * broker_confirm.c (what they have confirmed), broker_wait.c (who waits for that), broker_count.c (how
+ * many there are of what). */
 #ifndef LEASE_BROKER_STATE_H
 #define LEASE_BROKER_STATE_H
 
@@ -46,6 +47,9 @@ struct lease_node {
     bool counted;       /* in the broker's counts, in the state … */
     enum lease_state counted_as;
     struct lease_node *prev, *next; /* of the session */
+    struct lease_node **awaits;     /* the list of the session that it stands in, or NULL */
+    struct lease_node *awaits_prev, *awaits_next;
+    struct lease_node *connected_prev, *connected_next; /* while it has connections */
     UT_hash_handle hh;
 };
 
@@ -83,6 +87,10 @@ struct session {
     int64_t recent_from;                /* the oldest one there; 0: none */
     enum door_agent agent;
     struct lease_node *leases;
+    struct lease_node *connected; /* those with connections */
+    /* What the door has not confirmed yet, each by sequence: grants, ends, and ends that are
+     * unconfirmed for so long that they were told (broker_confirm.c). */
+    struct lease_node *await_grant, *await_end, *await_end_late;
     struct pending_cut *cuts;
     struct rate denials, traffic;
     int64_t unrecorded;                /* messages, as last told on */
@@ -110,8 +118,14 @@ struct broker {
 struct session *broker_session_find(const struct broker *b, const struct id *session_id);
 struct lease_node *broker_lease_find(const struct broker *b, const struct id *lease_id);
 
-/* Asks to make the leases of s durable-closed whose end the door has confirmed. */
-void broker_close_confirmed(struct broker *b, struct session *s);
+/* What the door has to confirm (broker_confirm.c): behind each change of it, when the lease goes, when
+ * the door says what it has, when it has confirmed more (asks to make durable-closed whose end that
+ * is), and when time has passed. */
+void broker_await(struct session *s, struct lease_node *n);
+void broker_await_no_more(struct lease_node *n);
+void broker_await_anew(struct broker *b, struct session *s);
+void broker_confirm(struct broker *b, struct session *s);
+void broker_late(struct broker *b);
 
 /* Encodes and sends on the session's control connection, if it has one. */
 void broker_push(struct broker *b, struct session *s, const struct door_msg *m);
@@ -124,13 +138,11 @@ void broker_push_keys(struct broker *b, struct session *s, int64_t seq);
 
 void broker_doors_tick(struct broker *b, int64_t now_us);
 
-/* Counting (broker_count.c): to be called behind each change of a lease, or of what its session's
- * door has confirmed. */
+/* Counting (broker_count.c): to be called behind each change of a lease, or of what its session's door
+ * has confirmed of it. */
 void broker_count_lease(struct broker *b, struct lease_node *n);
-void broker_count_session(struct broker *b, struct session *s);
 void broker_count_connections(struct broker *b, struct lease_node *n, int64_t connections);
 void broker_uncount(struct broker *b, struct lease_node *n);
-void broker_count_tick(struct broker *b);
 enum lease_state broker_lease_state(const struct broker *b, const struct lease_node *n);
 
 /* An acknowledgement of s arrived, with the connections it cut and its latency. */

@@ -167,6 +167,8 @@ int store_open(const struct store_options *options, struct store **ret, struct e
     /* What a savepoint can undo stays in memory: a file for it could find the disk full. Refused,
      * and not needed, once SQLite is in use. */
     (void)sqlite3_config(SQLITE_CONFIG_STMTJRNL_SPILL, -1);
+    /* Nobody asks SQLite how much memory it has, and counting takes a lock at each allocation. */
+    (void)sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
     if (prepare_file(s, &o, e) != 0 || readers_open(&s->readers, o.path, o.readers, e) != 0 ||
         writer_start(&s->writer, e) != 0) {
         shut(s);

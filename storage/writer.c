@@ -450,6 +450,7 @@ int writer_start(struct writer *w, struct err *e)
         pthread_mutex_destroy(&w->lock);
         return err_sys(e, ERR_INTERNAL, rc, "cannot start the writer thread");
     }
+    pthread_setname_np(w->thread, "store");
     w->started = true;
     return 0;
 }

@@ -15,7 +15,7 @@ struct id {
     uint8_t b[16];
 };
 
-void id_random(struct id *ret); /* version 4, by libuuid */
+void id_random(struct id *ret); /* version 4 */
 
 /* Accepts hyphenated, 32 hex digits, {…}, urn:uuid:…, any case. Exactly `len` bytes of s. */
 bool id_parse(const char *s, size_t len, struct id *ret);

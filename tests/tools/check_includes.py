@@ -52,7 +52,6 @@ LIBRARIES = {
     "curl/*": ["base/http_client.c"],
     "cjson/*": ["base/json.c"],
     "yaml.h": ["base/config*.c", "base/yaml.c"],
-    "uuid/*": ["base/id.c"],
     "sqlite3.h": ["storage/*"],
     "libpq-fe.h": ["storage/*"],
     "openssl/crypto.h": ["gateway/*", "lease/*", "storage/*"],  # cleanse, compare in constant time
