@@ -196,7 +196,7 @@ static int listing_begin(struct call *c, const struct lease_list_args *a, struct
 
     if (!l)
         return err_set(e, ERR_INTERNAL, "no memory for a list");
-    if (page_begin(&l->page, c, &a->page, 'l', sizeof(struct lease), &l->list, e))
+    if (page_begin(&l->page, c, &a->page, 'L', sizeof(struct lease), &l->list, e))
         return -1;
     l->size = a->has_state && a->state != LEASE_CLOSED ? SCAN_ROWS : (size_t)l->list.limit;
     l->rows = call_alloc(c, l->size * sizeof *l->rows);
@@ -241,7 +241,7 @@ static bool take_rows(struct listing *l, const struct lease_list_args *a, const 
         broker_lease_view(b, row);
         if (a->has_state && row->state != (enum lease_state)a->state)
             continue;
-        item = page_add(&l->page, row->issued_at, &row->lease_id);
+        item = page_add(&l->page, row->n, &row->lease_id);
         if (!item)
             return true;
         *item = *row;
@@ -256,7 +256,7 @@ bool op_lease_listed(struct call *c)
     if (!take_rows(l, c->args, c->s->broker) && l->n == (size_t)l->list.limit) {
         const struct lease *last = &l->rows[l->n - 1];
 
-        l->list.after = (struct store_place){last->issued_at, last->lease_id};
+        l->list.after = (struct store_place){last->n, last->lease_id};
         l->list.limit = (int64_t)l->size;
         if (l->rounds < SCAN_ROUNDS) {
             call_again(c);

@@ -458,7 +458,7 @@ static int adopt_lease(void *ctx, const struct lease *l, struct err *e)
 static int adopt_rows(struct store_tx *tx, void *arg, struct err *e)
 {
     return store_sandbox_each_active(tx, adopt_session, arg, e) ||
-                   store_lease_each_open(tx, NULL, adopt_lease, arg, e)
+                   store_lease_each_open(tx, adopt_lease, arg, e)
                ? -1
                : 0;
 }

@@ -318,8 +318,7 @@ static int tell_session(void *ctx, const struct sandbox *session, struct err *e)
     struct store_tx *tx = ctx;
     struct change c = {.kind = CHANGE_KEYS, .sandbox = *session};
 
-    if (store_session_next_seq(tx, &session->session_id, &c.seq, e) ||
-        store_log_append(tx, &session->session_id, c.seq, "keys", &(struct id){0}, 0, e))
+    if (store_session_next_seq(tx, &session->session_id, &c.seq, e))
         return -1;
     store_emit(tx, &c);
     return 0;

@@ -55,21 +55,20 @@ int lease_request_check(const struct lease_policy *p, const struct lease_request
 }
 
 int lease_audit(struct store_tx *tx, const struct caller *caller, const char *action,
-                const struct id *lease_id, const char *detail, struct err *e)
+                const struct lease *l, const char *reason, int64_t seq, struct err *e)
 {
-    return store_audit_deed(
-        tx,
-        &(struct audit_deed){
-            .caller = caller, .action = action, .kind = "lease", .id = lease_id, .detail = detail},
-        e);
-}
+    char detail[REASON_MAX + 32] = "";
 
-int lease_log(struct store_tx *tx, const struct lease *l, const char *op, int64_t *ret_seq,
-              struct err *e)
-{
-    if (store_session_next_seq(tx, &l->session_id, ret_seq, e))
-        return -1;
-    return store_log_append(tx, &l->session_id, *ret_seq, op, &l->lease_id, l->expires_at, e);
+    if (seq)
+        snprintf(detail, sizeof detail, "%s%sseq=%lld", reason ? reason : "", reason ? " " : "",
+                 (long long)seq);
+    return store_audit_deed(tx,
+                            &(struct audit_deed){.caller = caller,
+                                                 .action = action,
+                                                 .kind = "lease",
+                                                 .id = &l->lease_id,
+                                                 .detail = detail},
+                            e);
 }
 
 static int64_t min64(int64_t a, int64_t b)
@@ -189,8 +188,9 @@ int lease_issue(struct store_tx *tx, const struct lease_policy *p, const char *k
     id_random(&l.lease_id);
     snprintf(l.kid, sizeof l.kid, "%s", kid);
     snprintf(l.cnf_jkt, sizeof l.cnf_jkt, "%s", r->cnf_jkt ? r->cnf_jkt : "");
-    if (lease_log(tx, &l, "grant", &l.grant_seq, e) || store_lease_insert(tx, &l, e) ||
-        lease_audit(tx, caller, "lease.issue", &l.lease_id, "", e) ||
+    if (store_session_next_seq(tx, &l.session_id, &l.grant_seq, e) ||
+        store_lease_insert(tx, &l, e) ||
+        lease_audit(tx, caller, "lease.issue", &l, NULL, l.grant_seq, e) ||
         lease_event(tx, "lease.granted", &l, e))
         return -1;
     store_emit(tx, &(struct change){.kind = CHANGE_GRANT, .seq = l.grant_seq, .lease = l});
@@ -231,8 +231,9 @@ int lease_renew(struct store_tx *tx, const struct lease_policy *p, const char *k
         return err_set(e, ERR_LEASE_TERMINAL, "the lease has less than a second left");
     l.expires_at = min64(expiry_ms(p, now_ms, ttl_s), l.max_expires_at);
     snprintf(l.renewed_kid, sizeof l.renewed_kid, "%s", kid);
-    if (lease_log(tx, &l, "extend", &l.grant_seq, e) || store_lease_update(tx, &l, e) ||
-        lease_audit(tx, caller, "lease.renew", &l.lease_id, "", e) ||
+    if (store_session_next_seq(tx, &l.session_id, &l.grant_seq, e) ||
+        store_lease_update(tx, &l, e) ||
+        lease_audit(tx, caller, "lease.renew", &l, NULL, l.grant_seq, e) ||
         lease_event(tx, "lease.renewed", &l, e))
         return -1;
     store_emit(tx, &(struct change){.kind = CHANGE_EXTEND, .seq = l.grant_seq, .lease = l});

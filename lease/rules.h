@@ -6,13 +6,10 @@
 
 #include "leasehold/lease_rules.h"
 
-/* caller NULL: the gateway itself. */
+/* The entry of the session's log under which the lease became what it is, in the audit trail.
+ * `reason` may be NULL; seq 0: there is no such entry; caller NULL: the gateway itself. */
 int lease_audit(struct store_tx *tx, const struct caller *caller, const char *action,
-                const struct id *lease_id, const char *detail, struct err *e) MUST_CHECK;
-
-/* Next seq of the lease's session, and the log entry under it. */
-int lease_log(struct store_tx *tx, const struct lease *l, const char *op, int64_t *ret_seq,
-              struct err *e) MUST_CHECK;
+                const struct lease *l, const char *reason, int64_t seq, struct err *e) MUST_CHECK;
 
 /* "lease.<what>" in the event log. */
 int lease_event(struct store_tx *tx, const char *name, const struct lease *l,

@@ -30,9 +30,9 @@ int lease_end_one(struct store_tx *tx, const struct lease *lease, const struct l
         *ret_changed = false;
         return 0;
     }
-    if (lease_log(tx, &l, "revoke", &seq, e) ||
+    if (store_session_next_seq(tx, &l.session_id, &seq, e) ||
         mark_ending(tx, &l, LEASE_REVOKING, how->reason, e) ||
-        lease_audit(tx, how->caller, "lease.revoke", &l.lease_id, how->reason, e) ||
+        lease_audit(tx, how->caller, "lease.revoke", &l, how->reason, seq, e) ||
         lease_event(tx, "lease.revoked", &l, e))
         return -1;
     store_emit(tx,
@@ -46,6 +46,7 @@ int lease_end_one(struct store_tx *tx, const struct lease *lease, const struct l
 struct session_end {
     struct store_tx *tx;
     const struct lease_ending *how;
+    int64_t seq; /* of the one log entry that ends them all; 0: none was open yet */
     size_t n;
 };
 
@@ -56,9 +57,11 @@ static int end_each(void *ctx, const struct lease *lease, struct err *e)
 
     if (!lease_is_open(&l))
         return 0;
+    if (!s->seq && store_session_next_seq(s->tx, &l.session_id, &s->seq, e))
+        return -1;
     s->n++;
     return mark_ending(s->tx, &l, LEASE_REVOKING, s->how->reason, e) ||
-                   lease_audit(s->tx, s->how->caller, "lease.revoke", &l.lease_id, s->how->reason,
+                   lease_audit(s->tx, s->how->caller, "lease.revoke", &l, s->how->reason, s->seq,
                                e) ||
                    lease_event(s->tx, "lease.revoked", &l, e)
                ? -1
@@ -69,16 +72,12 @@ int lease_end_session(struct store_tx *tx, const struct sandbox *session,
                       const struct lease_ending *how, size_t *ret_n, struct err *e)
 {
     struct session_end s = {.tx = tx, .how = how};
-    int64_t seq;
 
-    if (store_lease_each_open(tx, &session->session_id, end_each, &s, e))
+    if (store_lease_each_open_of(tx, &session->session_id, end_each, &s, e))
         return -1;
     if (s.n) {
-        if (store_session_next_seq(tx, &session->session_id, &seq, e) ||
-            store_log_append(tx, &session->session_id, seq, "revoke_all", &(struct id){0}, 0, e))
-            return -1;
         struct change c = {
-            .kind = CHANGE_REVOKE_ALL, .seq = seq, .code = how->code, .sandbox = *session};
+            .kind = CHANGE_REVOKE_ALL, .seq = s.seq, .code = how->code, .sandbox = *session};
         snprintf(c.sandbox.reason, sizeof c.sandbox.reason, "%s", how->reason);
         store_emit(tx, &c);
     }
@@ -112,8 +111,10 @@ static int expire_one(struct store_tx *tx, const struct id *id, struct err *e)
         return 0;
     if (!lease_is_open(&l) || l.expires_at > store_now_ms(tx))
         return 0;
-    if (lease_log(tx, &l, "revoke", &seq, e) || mark_ending(tx, &l, LEASE_EXPIRING, "expired", e) ||
-        lease_audit(tx, NULL, "lease.expire", id, "", e) || lease_event(tx, "lease.expired", &l, e))
+    if (store_session_next_seq(tx, &l.session_id, &seq, e) ||
+        mark_ending(tx, &l, LEASE_EXPIRING, "expired", e) ||
+        lease_audit(tx, NULL, "lease.expire", &l, NULL, seq, e) ||
+        lease_event(tx, "lease.expired", &l, e))
         return -1;
     store_emit(tx,
                &(struct change){
@@ -139,7 +140,7 @@ static int consume_one(struct store_tx *tx, const struct id *lease_id, struct er
     if (!there || l.consumed_at || l.use != USE_ONCE)
         return 0;
     l.consumed_at = store_now_ms(tx);
-    return store_lease_update(tx, &l, e) || lease_audit(tx, NULL, "lease.consume", lease_id, "", e)
+    return store_lease_update(tx, &l, e) || lease_audit(tx, NULL, "lease.consume", &l, NULL, 0, e)
                ? -1
                : 0;
 }
@@ -201,5 +202,5 @@ int lease_close_session(struct store_tx *tx, const struct id *session_id, const 
 {
     struct session_close s = {.tx = tx, .reason = reason};
 
-    return store_lease_each_open(tx, session_id, close_each, &s, e);
+    return store_lease_each_open_of(tx, session_id, close_each, &s, e);
 }

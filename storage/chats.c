@@ -176,15 +176,14 @@ static int delete_by_chat(struct store_tx *tx, const char *sql, const struct id 
 int store_chat_delete(struct store_tx *tx, const struct id *chat_id, struct err *e)
 {
     if (delete_by_chat(tx,
-                       "DELETE FROM session_log WHERE session_id IN"
-                       " (SELECT session_id FROM sandboxes WHERE chat_id = ?)",
-                       chat_id, e) != 0 ||
-        delete_by_chat(tx,
                        "DELETE FROM leases WHERE session_id IN"
                        " (SELECT session_id FROM sandboxes WHERE chat_id = ?)",
                        chat_id, e) != 0 ||
         delete_by_chat(tx, "DELETE FROM sandboxes WHERE chat_id = ?", chat_id, e) != 0) {
         return -1;
+    }
+    if (tx->sessions != NULL) {
+        session_cache_forget_rows(tx->sessions);
     }
     struct stmt st;
     if (stmt_open(&st, tx->conn, "chat", "DELETE FROM chats WHERE chat_id = ?", e) != 0) {

@@ -155,9 +155,20 @@ static int load_row(struct lease_counts *c, struct stmt *st, struct err *e)
     return apply(c, &step, 1, e);
 }
 
+static int load_last_n(struct lease_counts *c, struct conn *conn, struct err *e)
+{
+    struct stmt st;
+    return stmt_open(&st, conn, "lease", "SELECT COALESCE(MAX(n), 0) FROM leases", e) == 0
+               ? stmt_end_with_int(&st, ERR_INTERNAL, &c->last_n, e)
+               : -1;
+}
+
 int lease_counts_load(struct lease_counts *c, struct conn *conn, struct err *e)
 {
     struct stmt st;
+    if (load_last_n(c, conn, e) != 0) {
+        return -1;
+    }
     if (stmt_open(&st, conn, "lease",
                   "SELECT session_id, user_id, count(*) FROM leases"
                   " WHERE state <> 'closed' AND state IN ('pending', 'active')"

@@ -1,5 +1,6 @@
 /*
- * How many leases are open (pending or active): of each session, of each user, in all. Kept by the
+ * How many leases are open (pending or active): of each session, of each user, in all; and the number
+ * of the last lease. Kept by the
  * writer as its writes go, so that a quota is checked exactly and costs no query; counted from the
  * rows at start. What a write did is undone with it. Writer thread only.
  */
@@ -15,6 +16,7 @@ struct lease_step;
 struct lease_counts {
     struct lease_tally *tallies;
     int64_t all;
+    int64_t last_n;           /* the highest number of a lease that was given */
     struct lease_step *steps; /* of the group that is being written */
     size_t n, size;
 };

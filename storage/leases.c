@@ -4,7 +4,8 @@
 
 /* In the order of bind_lease and read_lease. */
 #define LEASE_COLUMNS                                                                              \
-    "lease_id, session_id, chat_id, user_id, api_key_id, scope, use_kind, max_connections, state," \
+    "n, lease_id, session_id, chat_id, user_id, api_key_id, scope, use_kind, max_connections, "    \
+    "state,"                                                                                       \
     " issued_at, expires_at, max_expires_at, revoked_at, revoked_reason, grant_seq, ep, kid, "     \
     "cnf_jkt,"                                                                                     \
     " consumed_at, renewed_kid"
@@ -13,6 +14,7 @@
 
 static void bind_lease(struct stmt *st, const struct lease *l)
 {
+    bind_int(st, l->n);
     bind_id(st, &l->lease_id);
     bind_id(st, &l->session_id);
     bind_id(st, &l->chat_id);
@@ -37,7 +39,7 @@ static void bind_lease(struct stmt *st, const struct lease *l)
 
 static void read_lease(struct stmt *st, struct lease *l)
 {
-    *l = (struct lease){0};
+    *l = (struct lease){.n = column_int(st)};
     column_id(st, &l->lease_id);
     column_id(st, &l->session_id);
     column_id(st, &l->chat_id);
@@ -85,7 +87,7 @@ static int insert_row(struct store_tx *tx, const struct lease *l, struct err *e)
     struct stmt st;
     if (stmt_open(&st, tx->conn, "lease",
                   "INSERT INTO leases (" LEASE_COLUMNS ")"
-                  " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                  " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                   e) != 0) {
         return -1;
     }
@@ -93,8 +95,13 @@ static int insert_row(struct store_tx *tx, const struct lease *l, struct err *e)
     return stmt_run(&st, e);
 }
 
-int store_lease_insert(struct store_tx *tx, const struct lease *l, struct err *e)
+/* A number that was taken by a write which failed is not given again. */
+int store_lease_insert(struct store_tx *tx, struct lease *l, struct err *e)
 {
+    if (tx->leases == NULL) {
+        return err_set(e, ERR_INTERNAL, "lease inserted in a read");
+    }
+    l->n = ++tx->leases->last_n;
     if (insert_row(tx, l, e) != 0) {
         return -1;
     }
@@ -112,61 +119,76 @@ int store_lease_get(struct store_tx *tx, const struct id *lease_id, struct lease
     return end_with_lease(&st, ret, e);
 }
 
-static int state_of(struct store_tx *tx, const struct id *lease_id, enum lease_state *ret,
-                    struct err *e)
-{
-    struct stmt st;
-    if (stmt_open(&st, tx->conn, "lease", "SELECT state FROM leases WHERE lease_id = ?", e) != 0) {
-        return -1;
-    }
-    bind_id(&st, lease_id);
-    int rc = stmt_first(&st, ERR_NOT_FOUND, e);
-    if (rc == 0) {
-        *ret = (enum lease_state)column_enum(&st, lease_state_names);
-    }
-    return stmt_end(&st, rc, e);
-}
-
-static int update_row(struct store_tx *tx, const struct lease *l, struct err *e)
+/* Of one that stays open: the state, which indices go by, is left alone. */
+static int update_open(struct store_tx *tx, const struct lease *l, struct err *e)
 {
     struct stmt st;
     if (stmt_open(&st, tx->conn, "lease",
-                  "UPDATE leases SET (scope, max_connections, state, expires_at, revoked_at,"
-                  " revoked_reason, grant_seq, ep, kid, consumed_at,"
-                  " renewed_kid) = (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-                  " WHERE lease_id = ?",
+                  "UPDATE leases SET (scope, max_connections, expires_at, grant_seq, consumed_at,"
+                  " renewed_kid) = (?, ?, ?, ?, ?, ?) WHERE n = ?",
                   e) != 0) {
         return -1;
     }
     bind_int(&st, l->scope);
     bind_int(&st, l->max_connections);
-    bind_text(&st, lease_state_names[l->state]);
     bind_int(&st, l->expires_at);
-    bind_int(&st, l->revoked_at);
-    bind_text(&st, l->revoked_reason);
     bind_int(&st, l->grant_seq);
-    bind_int(&st, l->ep);
-    bind_text(&st, l->kid);
     bind_int(&st, l->consumed_at);
     bind_text(&st, l->renewed_kid);
-    bind_id(&st, &l->lease_id);
+    bind_int(&st, l->n);
     return stmt_run_one(&st, ERR_NOT_FOUND, e);
 }
 
-/* Whose lease it is, in which session, for which key and until when at most never changes; nor does one open again
- * that was open no more. */
+/* Of one that ends. `sql` names the states that it may have until now. */
+static int update_ended(struct store_tx *tx, const struct lease *l, const char *sql,
+                        bool *ret_found, struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "lease", sql, e) != 0) {
+        return -1;
+    }
+    bind_text(&st, lease_state_names[l->state]);
+    bind_int(&st, l->revoked_at);
+    bind_text(&st, l->revoked_reason);
+    bind_int(&st, l->consumed_at);
+    bind_int(&st, l->n);
+    int rc = stmt_run(&st, e);
+    *ret_found = rc == 0 && sqlite3_changes(tx->conn->db) == 1;
+    return rc;
+}
+
+#define UPDATE_ENDED                                                                               \
+    "UPDATE leases SET (state, revoked_at, revoked_reason, consumed_at) = (?, ?, ?, ?) WHERE n = " \
+    "?"
+
+static int end_open(struct store_tx *tx, const struct lease *l, bool *ret_found, struct err *e)
+{
+    if (update_ended(tx, l, UPDATE_ENDED " AND state IN ('pending', 'active')", ret_found, e) !=
+        0) {
+        return -1;
+    }
+    return *ret_found ? lease_counts_add(tx->leases, &l->session_id, &l->user_id, -1, e) : 0;
+}
+
+static int end_ending(struct store_tx *tx, const struct lease *l, bool *ret_found, struct err *e)
+{
+    return update_ended(tx, l, UPDATE_ENDED " AND state NOT IN ('pending', 'active')", ret_found,
+                        e);
+}
+
+/* Whose lease it is, in which session, for which key and until when at most never changes; nor does
+ * one open again that was open no more. What is closed was ending before, as a rule. */
 int store_lease_update(struct store_tx *tx, const struct lease *l, struct err *e)
 {
-    enum lease_state before = l->state;
-    if (!is_open(l->state) && state_of(tx, &l->lease_id, &before, e) != 0) {
+    bool found = false, closes = l->state == LEASE_CLOSED;
+    if (is_open(l->state)) {
+        return update_open(tx, l, e);
+    }
+    if ((closes ? end_ending : end_open)(tx, l, &found, e) != 0 ||
+        (!found && (closes ? end_open : end_ending)(tx, l, &found, e) != 0)) {
         return -1;
     }
-    if (update_row(tx, l, e) != 0) {
-        return -1;
-    }
-    return is_open(before) && !is_open(l->state)
-               ? lease_counts_add(tx->leases, &l->session_id, &l->user_id, -1, e)
-               : 0;
+    return found ? 0 : err_set(e, ERR_NOT_FOUND, "no such lease");
 }
 
 void store_lease_count(const struct store_tx *tx, const struct id *session_id,
@@ -179,51 +201,30 @@ void store_lease_count(const struct store_tx *tx, const struct id *session_id,
     };
 }
 
-static int next_open_of_all(struct store_tx *tx, const struct lease *after, struct lease *ret,
-                            struct err *e)
+static int next_open_of_session(struct store_tx *tx, const struct id *session_id, int64_t after,
+                                struct lease *ret, struct err *e)
 {
     struct stmt st;
     if (stmt_open(&st, tx->conn, "lease",
-                  SELECT_LEASE "WHERE (session_id, lease_id) > (?, ?) AND state <> 'closed'"
-                               " ORDER BY session_id, lease_id LIMIT 1",
+                  SELECT_LEASE "WHERE session_id = ? AND n > ? AND state <> 'closed'"
+                               " ORDER BY n LIMIT 1",
                   e) != 0) {
         return -1;
     }
-    bind_id(&st, &after->session_id);
-    bind_id(&st, &after->lease_id);
-    return end_with_lease(&st, ret, e);
-}
-
-static int next_open_of_session(struct store_tx *tx, const struct lease *after, struct lease *ret,
-                                struct err *e)
-{
-    struct stmt st;
-    if (stmt_open(&st, tx->conn, "lease",
-                  SELECT_LEASE "WHERE session_id = ? AND lease_id > ? AND state <> 'closed'"
-                               " ORDER BY lease_id LIMIT 1",
-                  e) != 0) {
-        return -1;
-    }
-    bind_id(&st, &after->session_id);
-    bind_id(&st, &after->lease_id);
+    bind_id(&st, session_id);
+    bind_int(&st, after);
     return end_with_lease(&st, ret, e);
 }
 
 /* One look-up a row, and none open during `each`: it may write to the table that is walked. */
-int store_lease_each_open(struct store_tx *tx, const struct id *session_id,
-                          int (*each)(void *ctx, const struct lease *l, struct err *e), void *ctx,
-                          struct err *e)
+int store_lease_each_open_of(struct store_tx *tx, const struct id *session_id,
+                             int (*each)(void *ctx, const struct lease *l, struct err *e),
+                             void *ctx, struct err *e)
 {
-    struct lease l = {0};
-    if (session_id != NULL) {
-        l.session_id = *session_id;
-    }
+    struct lease l = {.session_id = *session_id};
     for (;;) {
-        struct lease after = l;
         struct err last;
-        int rc = session_id != NULL ? next_open_of_session(tx, &after, &l, &last)
-                                    : next_open_of_all(tx, &after, &l, &last);
-        if (rc != 0) {
+        if (next_open_of_session(tx, session_id, l.n, &l, &last) != 0) {
             return stmt_walk_end(&last, e);
         }
         if (each(ctx, &l, e) != 0) {
@@ -231,8 +232,6 @@ int store_lease_each_open(struct store_tx *tx, const struct id *session_id,
         }
     }
 }
-
-/* --- list ------------------------------------------------------------------------------------- */
 
 struct lease_walk {
     int (*each)(void *ctx, const struct lease *l, struct err *e);
@@ -247,27 +246,64 @@ static int walk_lease(struct stmt *st, void *arg, struct err *e)
     return w->each(w->ctx, &l, e);
 }
 
-/* `narrowest` names the index the rows are found by. */
-#define LIST_LEASES(narrowest)                                                                     \
-    SELECT_LEASE "WHERE " narrowest LIST_OPTIONAL("chat_id") LIST_OPTIONAL(                        \
-        "user_id") "(? = '' OR state IN (?, ?)) AND " LIST_SEEN LIST_PAGE("issued_at", "lease_id")
-
-static const char *list_sql(const struct store_filter *f, const struct id **ret_by)
+int store_lease_each_open(struct store_tx *tx,
+                          int (*each)(void *ctx, const struct lease *l, struct err *e), void *ctx,
+                          struct err *e)
 {
+    struct lease_walk w = {.each = each, .ctx = ctx};
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "lease",
+                  SELECT_LEASE "WHERE state <> 'closed' ORDER BY session_id, n", e) != 0) {
+        return -1;
+    }
+    return list_walk(&st, walk_lease, &w, e);
+}
+
+/* --- list ------------------------------------------------------------------------------------- */
+
+/* `narrowest` names the index the rows are found by; all are in the order of issue. */
+#define FILTER_LEASES LIST_OPTIONAL("user_id") "(? = '' OR state IN (?, ?)) AND " LIST_SEEN
+
+#define LIST_LEASES(narrowest)                                                                     \
+    SELECT_LEASE "WHERE " narrowest FILTER_LEASES "AND n > ? ORDER BY n LIMIT ?"
+
+/* A chat has one session after the other, and leases of one at a time. */
+#define LIST_LEASES_OF_CHAT                                                                        \
+    "SELECT " LEASE_COLUMNS " FROM (SELECT session_id AS of_session, generation FROM sandboxes"    \
+    " WHERE chat_id = ? AND generation >= COALESCE((SELECT ep FROM leases WHERE n = ?), 0))"       \
+    " AS sessions CROSS JOIN leases WHERE session_id = of_session AND " FILTER_LEASES              \
+    "AND n > ? ORDER BY generation, n LIMIT ?"
+
+/* What the rows are found by is bound. */
+static int list_open(struct store_tx *tx, const struct store_list *l, const struct store_filter *f,
+                     struct stmt *st, struct err *e)
+{
+    const struct id *by = NULL;
+    const char *sql = LIST_LEASES("");
+    bool of_chat = id_is_zero(&f->session_id) && !id_is_zero(&f->chat_id);
     if (!id_is_zero(&f->session_id)) {
-        *ret_by = &f->session_id;
-        return LIST_LEASES("session_id = ? AND ");
+        by = &f->session_id;
+        sql = id_is_zero(&f->chat_id) ? LIST_LEASES("session_id = ? AND ")
+                                      : LIST_LEASES("session_id = ? AND chat_id = ? AND ");
+    } else if (of_chat) {
+        by = &f->chat_id;
+        sql = LIST_LEASES_OF_CHAT;
+    } else if (!id_is_zero(&f->user_id)) {
+        by = &f->user_id;
+        sql = LIST_LEASES("user_id = ? AND ");
     }
-    if (!id_is_zero(&f->chat_id)) {
-        *ret_by = &f->chat_id;
-        return LIST_LEASES("chat_id = ? AND ");
+    if (stmt_open(st, tx->conn, "lease", sql, e) != 0) {
+        return -1;
     }
-    if (!id_is_zero(&f->user_id)) {
-        *ret_by = &f->user_id;
-        return LIST_LEASES("user_id = ? AND ");
+    if (by != NULL) {
+        bind_id(st, by);
     }
-    *ret_by = NULL;
-    return LIST_LEASES("");
+    if (of_chat) {
+        bind_int(st, l->after.created_at);
+    } else if (!id_is_zero(&f->chat_id)) {
+        bind_id(st, &f->chat_id);
+    }
+    return 0;
 }
 
 int store_lease_list(struct store_tx *tx, const struct store_list *l, const struct store_filter *f,
@@ -276,23 +312,18 @@ int store_lease_list(struct store_tx *tx, const struct store_list *l, const stru
 {
     assert(f != NULL);
     struct lease_walk w = {.each = each, .ctx = ctx};
-    const struct id *by;
-    const char *sql = list_sql(f, &by);
     struct stmt st;
-    if (stmt_open(&st, tx->conn, "lease", sql, e) != 0) {
+    if (list_open(tx, l, f, &st, e) != 0) {
         return -1;
     }
-    if (by != NULL) {
-        bind_id(&st, by);
-    }
-    list_bind_optional_id(&st, &f->chat_id);
     list_bind_optional_id(&st, &f->user_id);
     const char *one = f->names != NULL ? f->names[0] : NULL;
     bind_text(&st, one);
     bind_text(&st, one);
     bind_text(&st, one != NULL && f->names[1] != NULL ? f->names[1] : one);
     list_bind_seen(&st, l);
-    list_bind_page(&st, l);
+    bind_int(&st, l->after.created_at);
+    bind_int(&st, l->limit);
     return list_walk(&st, walk_lease, &w, e);
 }
 
@@ -303,7 +334,7 @@ int store_lease_list(struct store_tx *tx, const struct store_list *l, const stru
 /* The first term is the one of the indices. */
 #define MATCH_LEASES(which)                                                                        \
     SELECT_LEASE "WHERE state <> 'closed' AND state IN ('pending', 'active') AND " which           \
-                 " AND " LIST_SEEN "ORDER BY session_id, lease_id"
+                 " AND " LIST_SEEN "ORDER BY session_id, n"
 
 #define OF_ACTIVE_SESSIONS(column)                                                                 \
     "session_id IN (SELECT session_id FROM sandboxes WHERE " column " = ?"                         \
@@ -351,23 +382,4 @@ int store_lease_each_match(struct store_tx *tx, const struct store_match *m,
     match_bind(&st, m);
     list_bind_seen(&st, &(struct store_list){.caller = caller});
     return list_walk(&st, walk_lease, &w, e);
-}
-
-int store_log_append(struct store_tx *tx, const struct id *session_id, int64_t seq, const char *op,
-                     const struct id *lease_id, int64_t expires_at, struct err *e)
-{
-    struct stmt st;
-    if (stmt_open(&st, tx->conn, "log entry",
-                  "INSERT INTO session_log (session_id, seq, at, op, lease_id, expires_at)"
-                  " VALUES (?, ?, ?, ?, ?, ?)",
-                  e) != 0) {
-        return -1;
-    }
-    bind_id(&st, session_id);
-    bind_int(&st, seq);
-    bind_int(&st, tx->now_ms);
-    bind_text(&st, op);
-    bind_id_or_null(&st, lease_id);
-    bind_int(&st, expires_at);
-    return stmt_run(&st, e);
 }

@@ -197,6 +197,58 @@ static const char audit_blocks[] = "CREATE TABLE audit_blocks ("
 
 static const char audit_rows_gone[] = "DROP TABLE audit;";
 
+/* Their place in the order of issue is the key of leases, so that rows and entries of indices stand
+ * where the last ones do, and not all over the file; only lease_id is random. A chat's leases are
+ * those of its sessions, in order. leases_open is made behind leases_of_session because SQLite takes
+ * the newest index of those that fit alike. What session_log told is told by the audit trail and the rows. */
+static const char leases_in_order[] =
+    "ALTER TABLE leases RENAME TO leases_before;"
+    "DROP INDEX leases_open;"
+    "DROP INDEX leases_listed;"
+    "DROP INDEX leases_of_session;"
+    "DROP INDEX leases_of_chat;"
+    "DROP INDEX leases_of_user;"
+    "DROP INDEX leases_of_key;"
+
+    "CREATE TABLE leases ("
+    " n INTEGER PRIMARY KEY,"
+    " lease_id TEXT NOT NULL UNIQUE,"
+    " session_id TEXT NOT NULL REFERENCES sandboxes (session_id),"
+    " chat_id TEXT NOT NULL,"
+    " user_id TEXT NOT NULL,"
+    " api_key_id TEXT,"
+    " scope BIGINT NOT NULL,"
+    " use_kind TEXT NOT NULL CHECK (use_kind IN ('multi', 'once')),"
+    " max_connections BIGINT NOT NULL,"
+    " state TEXT NOT NULL CHECK (state IN"
+    "  ('pending', 'active', 'revoking', 'expiring', 'unconfirmed', 'closed')),"
+    " issued_at BIGINT NOT NULL,"
+    " expires_at BIGINT NOT NULL,"
+    " max_expires_at BIGINT NOT NULL,"
+    " revoked_at BIGINT NOT NULL,"
+    " revoked_reason TEXT NOT NULL,"
+    " grant_seq BIGINT NOT NULL,"
+    " ep BIGINT NOT NULL,"
+    " kid TEXT NOT NULL,"
+    " cnf_jkt TEXT NOT NULL,"
+    " consumed_at BIGINT NOT NULL,"
+    " renewed_kid TEXT NOT NULL);"
+
+    "INSERT INTO leases (lease_id, session_id, chat_id, user_id, api_key_id, scope, use_kind,"
+    " max_connections, state, issued_at, expires_at, max_expires_at, revoked_at, revoked_reason,"
+    " grant_seq, ep, kid, cnf_jkt, consumed_at, renewed_kid)"
+    " SELECT lease_id, session_id, chat_id, user_id, api_key_id, scope, use_kind,"
+    " max_connections, state, issued_at, expires_at, max_expires_at, revoked_at, revoked_reason,"
+    " grant_seq, ep, kid, cnf_jkt, consumed_at, renewed_kid"
+    " FROM leases_before ORDER BY issued_at, lease_id;"
+    "DROP TABLE leases_before;"
+    "DROP TABLE session_log;"
+
+    "CREATE INDEX leases_of_session ON leases (session_id, n);"
+    "CREATE INDEX leases_open ON leases (session_id, n) WHERE state <> 'closed';"
+    "CREATE INDEX leases_of_user ON leases (user_id, n);"
+    "CREATE INDEX leases_of_key ON leases (api_key_id, n) WHERE state <> 'closed';";
+
 const struct migration migrations[] = {
     {1, "people_and_chats", people_and_chats, NULL},
     {2, "sandboxes_and_leases", sandboxes_and_leases, NULL},
@@ -209,5 +261,6 @@ const struct migration migrations[] = {
     {9, "event_log", event_log, NULL},
     {10, "audit_blocks", audit_blocks, audit_rows_convert},
     {11, "audit_rows_gone", audit_rows_gone, NULL},
+    {12, "leases_in_order", leases_in_order, NULL},
     {0},
 };

@@ -109,6 +109,9 @@ static int find_by_id(struct store_tx *tx, const char *sql, const struct id *id,
     if (stmt_end(&st, rc, e) != 0) {
         return -1;
     }
+    if (tx->sessions != NULL) {
+        s.log_seq = session_cache_seq(tx->sessions, &s.session_id, s.log_seq);
+    }
     *ret = s;
     return 0;
 }
@@ -139,13 +142,44 @@ int store_sandbox_update(struct store_tx *tx, const struct sandbox *s, struct er
     }
     bind_mutable(&st, s);
     bind_id(&st, &s->session_id);
+    if (tx->sessions != NULL) {
+        session_cache_forget_rows(tx->sessions);
+    }
     return stmt_run_one(&st, ERR_NOT_FOUND, e);
+}
+
+static int get_row(struct store_tx *tx, const struct id *session_id, struct sandbox *ret,
+                   struct err *e)
+{
+    return find_by_id(tx, SELECT_SANDBOX "WHERE session_id = ?", session_id, ret, e);
+}
+
+/* The row as this group of writes sees it, read at most once. */
+static const struct sandbox *held(struct store_tx *tx, const struct id *session_id, struct err *e)
+{
+    struct sandbox s;
+    const struct sandbox *found = session_cache_get(tx->sessions, session_id);
+    if (found != NULL) {
+        return found;
+    }
+    if (get_row(tx, session_id, &s, e) != 0 || session_cache_put(tx->sessions, &s, e) != 0) {
+        return NULL;
+    }
+    return session_cache_get(tx->sessions, session_id);
 }
 
 int store_sandbox_get(struct store_tx *tx, const struct id *session_id, struct sandbox *ret,
                       struct err *e)
 {
-    return find_by_id(tx, SELECT_SANDBOX "WHERE session_id = ?", session_id, ret, e);
+    if (tx->sessions == NULL) {
+        return get_row(tx, session_id, ret, e);
+    }
+    const struct sandbox *found = held(tx, session_id, e);
+    if (found == NULL) {
+        return -1;
+    }
+    *ret = *found;
+    return 0;
 }
 
 int store_sandbox_active(struct store_tx *tx, const struct id *chat_id, struct sandbox *ret,
@@ -157,15 +191,12 @@ int store_sandbox_active(struct store_tx *tx, const struct id *chat_id, struct s
 int store_session_next_seq(struct store_tx *tx, const struct id *session_id, int64_t *ret,
                            struct err *e)
 {
-    struct stmt st;
-    if (stmt_open(&st, tx->conn, "sandbox",
-                  "UPDATE sandboxes SET log_seq = log_seq + 1 WHERE session_id = ?"
-                  " RETURNING log_seq",
-                  e) != 0) {
-        return -1;
+    if (tx->sessions == NULL) {
+        return err_set(e, ERR_INTERNAL, "number of a session's log taken in a read");
     }
-    bind_id(&st, session_id);
-    return stmt_end_with_int(&st, ERR_NOT_FOUND, ret, e);
+    return held(tx, session_id, e) != NULL
+               ? session_cache_next_seq(tx->sessions, session_id, ret, e)
+               : -1;
 }
 
 /* One look-up a row, and none open during `each`: it may write to the table that is walked. */

@@ -7,6 +7,7 @@
 #include "events.h"
 #include "lease_counts.h"
 #include "leasehold/store.h"
+#include "session_cache.h"
 #include "usage.h"
 
 /* The changes of one group commit, in order. */
@@ -23,6 +24,7 @@ struct store_tx {
     struct change_list *changes;
     struct audit_trail *audit;
     struct lease_counts *leases;
+    struct session_cache *sessions;
     struct event_group *events;
     bool no_memory; /* an emitted change was lost: the write must fail */
 };

@@ -57,6 +57,7 @@ static int call_write(struct writer *w, struct store_job *j)
         .changes = &w->changes,
         .audit = &w->audit,
         .leases = &w->leases,
+        .sessions = &w->sessions,
         .events = &w->events,
     };
     err_clear(&j->e);
@@ -84,7 +85,7 @@ static int run_write(struct writer *w, struct store_job *j, struct err *e)
 {
     size_t changes_before = w->changes.n;
     struct audit_mark audit_before = audit_trail_mark(&w->audit);
-    size_t leases_before = w->leases.n;
+    size_t leases_before = w->leases.n, seqs_before = w->sessions.n;
     struct event_mark events_before = event_group_mark(&w->events);
     if (stmt_exec(&w->conn, "SAVEPOINT one_write", e) != 0) {
         return -1;
@@ -97,6 +98,7 @@ static int run_write(struct writer *w, struct store_job *j, struct err *e)
         w->changes.n = changes_before;
         audit_trail_undo(&w->audit, &audit_before);
         lease_counts_undo(&w->leases, leases_before);
+        session_cache_undo(&w->sessions, seqs_before);
         event_group_undo(&w->events, events_before);
         if (stmt_exec(&w->conn, "ROLLBACK TO one_write", e) != 0) {
             return -1;
@@ -122,7 +124,8 @@ static int run_writes(struct writer *w, struct store_job *group, struct err *e)
             return -1;
         }
     }
-    if (audit_trail_write(&w->audit, &w->conn, e) != 0 ||
+    if (session_cache_write(&w->sessions, &w->conn, e) != 0 ||
+        audit_trail_write(&w->audit, &w->conn, e) != 0 ||
         event_group_write(&w->events, &w->conn, e) != 0) {
         return -1;
     }
@@ -206,6 +209,7 @@ static void commit_group(struct writer *w, struct store_job *group)
     changes_reset(&w->changes);
     event_group_reset(&w->events);
     lease_counts_settle(&w->leases);
+    session_cache_reset(&w->sessions);
     answer(w, group);
     if (checkpoint_is_due(&w->checkpoint)) {
         reserve_renew(&w->reserve);
@@ -482,6 +486,7 @@ void writer_close(struct writer *w)
     reserve_close(&w->reserve, !checkpoint_is_pending(&w->checkpoint));
     free(w->changes.items);
     lease_counts_free(&w->leases);
+    session_cache_free(&w->sessions);
     event_group_free(&w->events);
     audit_trail_done(&w->audit);
 }

@@ -35,6 +35,7 @@ struct writer {
     struct change_list changes;
     struct audit_trail audit;
     struct lease_counts leases;
+    struct session_cache sessions;
     struct event_group events;
 };
 

@@ -118,6 +118,7 @@ struct lease {
     char cnf_jkt[TOKEN_KID_TEXT];     /* thumbprint of its holder's key; "": a bearer's */
     int64_t consumed_at;              /* of USE_ONCE: when it let in, 0: it has not */
     int64_t connections;              /* live ones; filled by the broker */
+    int64_t n;                        /* its place among all leases, in the order of their issue */
 };
 
 /* A key that signs leases. Its private half is in a file, never in the store. */

@@ -230,14 +230,21 @@ int store_sandbox_each_active(struct store_tx *tx,
 
 /* --- leases --------------------------------------------------------------------------------- */
 
-int store_lease_insert(struct store_tx *tx, const struct lease *l, struct err *e) MUST_CHECK;
+/* Sets l->n. */
+int store_lease_insert(struct store_tx *tx, struct lease *l, struct err *e) MUST_CHECK;
 int store_lease_get(struct store_tx *tx, const struct id *lease_id, struct lease *ret,
                     struct err *e) MUST_CHECK;
+/* Of one that was read: l->n finds it. While it is open its rights, times and use may change, when it
+ * ends its state, the time and the reason. */
 int store_lease_update(struct store_tx *tx, const struct lease *l, struct err *e) MUST_CHECK;
-/* Every lease that is not closed; of one session, or of all (session_id NULL). */
-int store_lease_each_open(struct store_tx *tx, const struct id *session_id,
+/* Every lease that is not closed, a session's together; `each` must not use the store. */
+int store_lease_each_open(struct store_tx *tx,
                           int (*each)(void *ctx, const struct lease *l, struct err *e), void *ctx,
                           struct err *e) MUST_CHECK;
+/* Those of one session; `each` may write. */
+int store_lease_each_open_of(struct store_tx *tx, const struct id *session_id,
+                             int (*each)(void *ctx, const struct lease *l, struct err *e),
+                             void *ctx, struct err *e) MUST_CHECK;
 
 /* How many leases are open (pending or active), as of this write. Only inside a write. */
 struct store_lease_counts {
@@ -259,11 +266,6 @@ int store_lease_each_match(struct store_tx *tx, const struct store_match *m,
                            const struct caller *caller,
                            int (*each)(void *ctx, const struct lease *l, struct err *e), void *ctx,
                            struct err *e) MUST_CHECK;
-
-/* One entry of a session's log (docs/leases.md): op "grant" | "extend" | "revoke" | "revoke_all" | "keys"; a
- * zero lease_id is none. */
-int store_log_append(struct store_tx *tx, const struct id *session_id, int64_t seq, const char *op,
-                     const struct id *lease_id, int64_t expires_at, struct err *e) MUST_CHECK;
 
 /* --- signing keys --------------------------------------------------------------------------- */
 
@@ -353,7 +355,7 @@ int store_sandbox_list(struct store_tx *tx, const struct store_list *l,
                        const struct store_filter *f,
                        int (*each)(void *ctx, const struct sandbox *s, struct err *e), void *ctx,
                        struct err *e) MUST_CHECK;
-/* Ordered by issued_at; the states are those of the store (`struct lease`). Two names at most. */
+/* In the order of issue: the place of a lease is {n}. The states are those of the store (`struct lease`). Two names at most. */
 int store_lease_list(struct store_tx *tx, const struct store_list *l, const struct store_filter *f,
                      int (*each)(void *ctx, const struct lease *lease, struct err *e), void *ctx,
                      struct err *e) MUST_CHECK;

@@ -77,8 +77,7 @@ static int grant(struct store_tx *tx, void *arg, struct err *e)
     char data[320];
     id_random(&l.lease_id);
     if (store_session_next_seq(tx, &l.session_id, &l.grant_seq, e) != 0 ||
-        store_lease_insert(tx, &l, e) != 0 ||
-        store_log_append(tx, &l.session_id, l.grant_seq, "grant", &l.lease_id, 1, e) != 0) {
+        store_lease_insert(tx, &l, e) != 0) {
         return -1;
     }
     snprintf(data, sizeof(data),

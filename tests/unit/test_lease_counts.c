@@ -54,7 +54,7 @@ static int count(struct store_tx *tx, void *arg, struct err *e)
     struct script *s = arg;
     s->rows = 0;
     store_lease_count(tx, &s->f->session_id, &s->f->user_id, &s->counts);
-    return store_lease_each_open(tx, NULL, count_row, s, e);
+    return store_lease_each_open(tx, count_row, s, e);
 }
 
 static void assert_open(struct script *s, int64_t n)

@@ -166,6 +166,122 @@ static void a_migration_hides_no_broken_entry(void **state)
     }
 }
 
+/* --- leases ------------------------------------------------------------------------------------- */
+
+#define LEASES 8
+
+struct lease_rows {
+    struct lease rows[LEASES];
+    size_t n;
+    struct store_filter filter;
+};
+
+static int note_lease(void *ctx, const struct lease *l, struct err *e)
+{
+    struct lease_rows *r = ctx;
+    (void)e;
+    assert_true(r->n < LEASES);
+    r->rows[r->n++] = *l;
+    return 0;
+}
+
+static int list_leases(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct lease_rows *r = arg;
+    struct caller anybody = {0};
+    struct store_list ask = {.limit = 100, .caller = &anybody};
+    r->n = 0;
+    return store_lease_list(tx, &ask, &r->filter, note_lease, r, e);
+}
+
+static void assert_same_row(sqlite3_stmt *st, const struct lease *l)
+{
+    assert_string_equal((const char *)sqlite3_column_text(st, 0), ID_STR(&l->lease_id));
+    assert_string_equal((const char *)sqlite3_column_text(st, 1), ID_STR(&l->session_id));
+    assert_string_equal((const char *)sqlite3_column_text(st, 2), ID_STR(&l->api_key_id));
+    assert_string_equal((const char *)sqlite3_column_text(st, 3), lease_state_names[l->state]);
+    assert_string_equal((const char *)sqlite3_column_text(st, 4), l->revoked_reason);
+    assert_int_equal(sqlite3_column_int64(st, 5), l->expires_at);
+    assert_int_equal(sqlite3_column_int64(st, 6), l->grant_seq);
+    assert_string_equal((const char *)sqlite3_column_text(st, 7), l->kid);
+    assert_string_equal((const char *)sqlite3_column_text(st, 8), l->renewed_kid);
+}
+
+static void every_lease_is_kept_in_the_order_of_issue(void **state)
+{
+    struct fixture *f = *state;
+    struct lease_rows r = {0};
+    sqlite3 *db = make_version_7(f), *before;
+    sqlite3_stmt *st;
+    char copy[100];
+    snprintf(copy, sizeof(copy), "%s.copy", f->path);
+    assert_int_equal(sqlite3_open(copy, &before), SQLITE_OK);
+    sqlite3_backup *backup = sqlite3_backup_init(before, "main", db, "main");
+    assert_int_equal(sqlite3_backup_step(backup, -1), SQLITE_DONE);
+    sqlite3_backup_finish(backup);
+    sqlite3_close(db);
+
+    fixture_open(f);
+    fixture_read(f, list_leases, &r);
+    assert_int_equal(r.n, LEASES);
+    assert_int_equal(sqlite3_prepare_v2(before,
+                                        "SELECT lease_id, session_id, api_key_id, state,"
+                                        " revoked_reason, expires_at, grant_seq, kid, renewed_kid"
+                                        " FROM leases ORDER BY issued_at, lease_id",
+                                        -1, &st, NULL),
+                     SQLITE_OK);
+    for (size_t i = 0; i < LEASES; i++) {
+        assert_int_equal(sqlite3_step(st), SQLITE_ROW);
+        assert_same_row(st, &r.rows[i]);
+    }
+    sqlite3_finalize(st);
+    sqlite3_close(before);
+}
+
+static void leases_are_found_by_their_chat_session_and_user(void **state)
+{
+    struct fixture *f = *state;
+    struct lease_rows all = {0};
+    sqlite3_close(make_version_7(f));
+    fixture_open(f);
+    fixture_read(f, list_leases, &all);
+    const struct lease *first = &all.rows[0];
+    const struct store_filter filters[] = {
+        {.chat_id = first->chat_id},
+        {.session_id = first->session_id},
+        {.chat_id = first->chat_id, .session_id = first->session_id},
+        {.chat_id = first->chat_id, .user_id = first->user_id}};
+    for (size_t i = 0; i < sizeof(filters) / sizeof(filters[0]); i++) {
+        struct lease_rows r = {.filter = filters[i]};
+        fixture_read(f, list_leases, &r);
+        assert_int_equal(r.n, LEASES / 2);
+        for (size_t k = 0; k < r.n; k++) {
+            assert_true(id_equal(&r.rows[k].session_id, &first->session_id));
+            assert_true(k == 0 || r.rows[k].n > r.rows[k - 1].n);
+        }
+    }
+}
+
+/* A session may have many more that are closed. */
+static void open_leases_of_a_session_are_found_without_the_closed_ones(void **state)
+{
+    struct fixture *f = *state;
+    sqlite3 *db;
+    sqlite3_stmt *st;
+    fixture_open(f);
+    assert_int_equal(sqlite3_open_v2(f->path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    assert_int_equal(
+        sqlite3_prepare_v2(db,
+                           "EXPLAIN QUERY PLAN SELECT ep FROM leases WHERE session_id = ?"
+                           " AND n > ? AND state <> 'closed' ORDER BY n LIMIT 1",
+                           -1, &st, NULL),
+        SQLITE_OK);
+    assert_int_equal(sqlite3_step(st), SQLITE_ROW);
+    assert_non_null(strstr((const char *)sqlite3_column_text(st, 3), "leases_open"));
+    sqlite3_finalize(st);
+    sqlite3_close(db);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, fixture_setup_closed, fixture_teardown)
@@ -173,6 +289,9 @@ int main(void)
         T(the_audit_trail_is_kept_with_its_hashes),
         T(a_chain_goes_on_over_the_migration),
         T(a_migration_hides_no_broken_entry),
+        T(every_lease_is_kept_in_the_order_of_issue),
+        T(leases_are_found_by_their_chat_session_and_user),
+        T(open_leases_of_a_session_are_found_without_the_closed_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
