@@ -126,6 +126,30 @@ static int check_word(struct config_loader *ld, char **at, const char *key,
     return config_fail(ld, at, "%s must be one of: %s, %s", key, words[0], words[1]);
 }
 
+/* No empty, "." or ".." component, no control character: as leasekeep demands it. */
+static bool path_is_plain(const char *path)
+{
+    while (*path == '/') {
+        size_t len = strcspn(++path, "/");
+        if (len == 0 || (len == 1 && path[0] == '.') || (len == 2 && memcmp(path, "..", 2) == 0)) {
+            return false;
+        }
+        for (size_t i = 0; i < len; i++) {
+            if (iscntrl((unsigned char)path[i])) {
+                return false;
+            }
+        }
+        path += len;
+    }
+    return true;
+}
+
+static bool path_is_below(const char *path, const char *dir)
+{
+    size_t len = strlen(dir);
+    return strncmp(path, dir, len) == 0 && (path[len] == '\0' || path[len] == '/');
+}
+
 /* --- profiles -------------------------------------------------------------------------------- */
 
 static int check_services(struct config_loader *ld, const struct config_profile *p)
@@ -153,6 +177,35 @@ static int check_bundles(struct config_loader *ld, const struct config_profile *
     return 0;
 }
 
+/* What only containers can have. */
+static int check_engine_only(struct config_loader *ld, const struct config_profile *p)
+{
+    bool is_local = ld->c->sandbox.engine == ENGINE_LOCAL;
+    char *const *tmpfs = p->tmpfs.items;
+    if (is_local && p->network != NETWORK_NONE) {
+        return config_fail(ld, &p->network,
+                           "network of profile %s must be none with sandbox.engine local", p->name);
+    }
+    if (is_local && *p->runtime != '\0') {
+        return config_fail(ld, &p->runtime, "runtime of profile %s is for sandbox.engine docker",
+                           p->name);
+    }
+    if (is_local && p->tmpfs.n > 0) {
+        return config_fail(ld, &p->tmpfs, "tmpfs of profile %s is for sandbox.engine docker",
+                           p->name);
+    }
+    for (size_t i = 0; i < p->tmpfs.n; i++) {
+        if (tmpfs[i][0] != '/' || !path_is_plain(tmpfs[i]) || path_is_below(tmpfs[i], BOX_DIR) ||
+            path_is_below(BOX_DIR, tmpfs[i])) {
+            return config_fail(ld, &p->tmpfs,
+                               "tmpfs of profile %s must hold plain absolute paths, none at or "
+                               "around " BOX_DIR,
+                               p->name);
+        }
+    }
+    return 0;
+}
+
 static int check_profile(struct config_loader *ld, const struct config_profile *p)
 {
     if (p->name[strspn(p->name, PROFILE_NAME)] != '\0') {
@@ -161,7 +214,9 @@ static int check_profile(struct config_loader *ld, const struct config_profile *
     if (config_profile_find(ld->c, p->name) != p) {
         return config_fail(ld, &p->name, "there are two profiles of the name %s", p->name);
     }
-    if (p->command.n == 0 || *((char **)p->command.items)[0] == '\0') {
+    /* Of a container without one the image's own is run. */
+    bool needs_command = ld->c->sandbox.engine == ENGINE_LOCAL || p->command.n > 0;
+    if (needs_command && (p->command.n == 0 || *((char **)p->command.items)[0] == '\0')) {
         return config_fail(ld, p->command.items == NULL ? (const void *)&p->name : &p->command,
                            "command of profile %s must not be empty", p->name);
     }
@@ -180,11 +235,7 @@ static int check_profile(struct config_loader *ld, const struct config_profile *
         return config_fail(ld, &p->limits.cpus, "limits.cpus of profile %s must be above 0",
                            p->name);
     }
-    if (p->network != NETWORK_NONE && ld->c->sandbox.engine == ENGINE_LOCAL) {
-        return config_fail(ld, &p->network,
-                           "network of profile %s must be none with sandbox.engine local", p->name);
-    }
-    return check_services(ld, p) != 0 ? -1 : check_bundles(ld, p);
+    return check_engine_only(ld, p) != 0 || check_services(ld, p) != 0 ? -1 : check_bundles(ld, p);
 }
 
 static int check_profiles(struct config_loader *ld)
@@ -233,30 +284,6 @@ static int check_order(struct config_loader *ld)
                            "lease.seal_after_seconds must exceed lease.stale_after_seconds");
     }
     return 0;
-}
-
-/* No empty, "." or ".." component, no control character: as leasekeep demands it. */
-static bool path_is_plain(const char *path)
-{
-    while (*path == '/') {
-        size_t len = strcspn(++path, "/");
-        if (len == 0 || (len == 1 && path[0] == '.') || (len == 2 && memcmp(path, "..", 2) == 0)) {
-            return false;
-        }
-        for (size_t i = 0; i < len; i++) {
-            if (iscntrl((unsigned char)path[i])) {
-                return false;
-            }
-        }
-        path += len;
-    }
-    return true;
-}
-
-static bool path_is_below(const char *path, const char *dir)
-{
-    size_t len = strlen(dir);
-    return strncmp(path, dir, len) == 0 && (path[len] == '\0' || path[len] == '/');
 }
 
 /* What every sandbox is made of; leasekeep refuses it again. */

@@ -24,6 +24,7 @@ struct decode {
     struct pointer at;
     unsigned skip_flags; /* fields that do not come from here */
     bool lenient;
+    bool foreign; /* written by somebody else's program */
     struct arena *arena;
     struct err *e;
 };
@@ -337,7 +338,8 @@ static int decode_text(struct decode *d, const char *text, size_t len, const str
         text = "{}";
         len = 2;
     }
-    if (json_check(text, len, true, d->e) != 0) {
+    if ((d->foreign ? json_check_foreign(text, len, d->e) : json_check(text, len, true, d->e)) !=
+        0) {
         return -1;
     }
     cJSON *tree = cJSON_ParseWithLengthOpts(text, len, NULL, 0);
@@ -368,6 +370,17 @@ int json_decode_lenient(const char *text, size_t len, const struct field *fields
 {
     struct decode d = {
         .skip_flags = FIELD_PATH | FIELD_QUERY, .lenient = true, .arena = arena, .e = e};
+    return decode_text(&d, text, len, fields, obj);
+}
+
+int json_decode_foreign(const char *text, size_t len, const struct field *fields, void *obj,
+                        struct arena *arena, struct err *e)
+{
+    struct decode d = {.skip_flags = FIELD_PATH | FIELD_QUERY,
+                       .lenient = true,
+                       .foreign = true,
+                       .arena = arena,
+                       .e = e};
     return decode_text(&d, text, len, fields, obj);
 }
 

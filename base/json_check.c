@@ -24,6 +24,7 @@ struct scan {
     struct name *names; /* a stack: those of the open objects, the innermost last */
     size_t n_names, names_size;
     struct arena *decoded; /* names that had escapes; made when the first one comes */
+    bool big_integers;     /* may stand where nobody reads them */
     struct err *e;
 };
 
@@ -366,8 +367,9 @@ static int scan_number(struct scan *s)
     if (n == 0) {
         return malformed(s, "bad number");
     }
-    if (integer ? !json_integer_is_exact(s->at, n) : n > JSON_NUMBER_MAX) {
-        return malformed(s, integer ? "integer beyond 2^53" : "number too long");
+    if (n > JSON_NUMBER_MAX || (integer && !s->big_integers && !json_integer_is_exact(s->at, n))) {
+        return malformed(s, n > JSON_NUMBER_MAX && !integer ? "number too long"
+                                                            : "integer beyond 2^53");
     }
     if (!isfinite(json_number_value(s->at, n))) {
         return malformed(s, "number out of range");
@@ -437,14 +439,25 @@ static int scan_text(struct scan *s, bool want_object)
     return 0;
 }
 
-int json_check(const char *text, size_t len, bool want_object, struct err *e)
+static int check(const char *text, size_t len, bool want_object, bool big_integers, struct err *e)
 {
     if (len == 0) {
         text = ""; /* it may be NULL */
     }
-    struct scan s = {.start = text, .at = text, .end = text + len, .e = e};
+    struct scan s = {
+        .start = text, .at = text, .end = text + len, .big_integers = big_integers, .e = e};
     int rc = scan_text(&s, want_object);
     free(s.names);
     arena_free(s.decoded);
     return rc;
+}
+
+int json_check(const char *text, size_t len, bool want_object, struct err *e)
+{
+    return check(text, len, want_object, false, e);
+}
+
+int json_check_foreign(const char *text, size_t len, struct err *e)
+{
+    return check(text, len, true, true, e);
 }

@@ -28,10 +28,8 @@ static const char usage[] =
 static int engine_new(const struct config *cfg, const char *bin_dir, struct engine **ret,
                       struct err *e)
 {
-    if (cfg->sandbox.engine == ENGINE_LOCAL)
-        return engine_local_new(cfg, bin_dir, ret, e);
-    return err_set(e, ERR_ENGINE_UNAVAILABLE,
-                   "sandbox.engine docker is not supported by this build yet: use local");
+    return cfg->sandbox.engine == ENGINE_DOCKER ? engine_docker_new(cfg, bin_dir, ret, e)
+                                                : engine_local_new(cfg, bin_dir, ret, e);
 }
 
 static int fail(const struct err *e)

@@ -21,18 +21,17 @@
 
 /* The run directory goes with the sandbox, so what its logs say of the cause is told before. */
 struct last_words {
-    char keep[LAST_WORDS], door[LAST_WORDS];
+    char engine[LAST_WORDS], door[LAST_WORDS];
 };
 
-static void last_words_read(const char *run_path, struct last_words *ret)
+static void last_words_read(struct sandbox_host *h, const char *run_path,
+                            const struct engine_handle *handle, struct last_words *ret)
 {
-    rundir_log_tail(run_path, KEEP_LOG_FILE, ret->keep, sizeof ret->keep);
-    if (!ret->keep[0]) /* a new file was begun just now */
-        rundir_log_tail(run_path, KEEP_LOG_FILE KEEP_OLD, ret->keep, sizeof ret->keep);
+    h->engine->v->last_words(h->engine, run_path, handle, ret->engine, sizeof ret->engine);
     rundir_log_tail(run_path, DOOR_LOG_FILE, ret->door, sizeof ret->door);
 }
 
-#define LF_LAST_WORDS(w) LF_STR("keep_log", (w)->keep), LF_STR("door_log", (w)->door)
+#define LF_LAST_WORDS(w) LF_STR("keep_log", (w)->engine), LF_STR("door_log", (w)->door)
 
 /* --- start: a table of steps, undone newest first -------------------------------------------- */
 
@@ -138,6 +137,10 @@ static int step_engine(struct start *st, struct err *e)
     };
     struct engine_spec spec = {
         .session_id = st->s.session_id,
+        .chat_id = st->s.chat_id,
+        .generation = st->s.generation,
+        .created_at = st->s.created_at,
+        .expires_at = st->s.expires_at,
         .run_path = st->dir.path,
         .box_path = st->dir.box,
         .profile = st->in->profile,
@@ -178,16 +181,34 @@ static int not_ready(const struct start *st, struct err *e)
 /* Between two looks whether the sandbox still lives while we wait for its agent. */
 #define READY_SLICE_MS 250
 
+static const char *last_line(const char *words)
+{
+    const char *line = strrchr(words, '\n');
+
+    return line ? line + 1 : words;
+}
+
 static int door_failed(const struct start *st, struct err *e)
 {
-    struct last_words words;
-    const char *line;
+    char words[LAST_WORDS];
 
-    last_words_read(st->dir.path, &words);
-    line = strrchr(words.door, '\n');
-    line = line ? line + 1 : words.door;
+    rundir_log_tail(st->dir.path, DOOR_LOG_FILE, words, sizeof words);
     return err_set(e, ERR_SANDBOX_START_FAILED, "the door did not start: %s",
-                   line[0] ? line : "it left no word");
+                   words[0] ? last_line(words) : "it left no word");
+}
+
+static int agent_failed(const struct start *st, const struct engine_status *status, struct err *e)
+{
+    struct engine *g = st->h->engine;
+    char words[LAST_WORDS];
+    const char *why = status->detail;
+
+    if (!why[0]) {
+        g->v->last_words(g, st->dir.path, &st->handle, words, sizeof words);
+        why = last_line(words);
+    }
+    return err_set(e, ERR_SANDBOX_START_FAILED, "the agent ended at once: %s%s%s", status->reason,
+                   why[0] ? ": " : "", why);
 }
 
 /* Ready, or why it never will be. The door first: without it no agent can come up. */
@@ -207,8 +228,7 @@ static int step_ready(struct start *st, struct err *e)
         if (left_ms(st) <= 0)
             return not_ready(st, e);
         if (!g->v->status(g, st->dir.path, &st->handle, &status, &ignored) && !status.alive)
-            return err_set(e, ERR_SANDBOX_START_FAILED, "the agent ended at once: %s%s%s",
-                           status.reason, status.detail[0] ? ": " : "", status.detail);
+            return agent_failed(st, &status, e);
     }
 }
 
@@ -237,7 +257,7 @@ static void start_failed(struct start *st, size_t step, struct err *e)
 {
     struct last_words words;
 
-    last_words_read(st->dir.path, &words);
+    last_words_read(st->h, st->dir.path, &st->handle, &words);
     log_error(st->h->log, "sandbox_start_failed", e, LF_ID("session_id", &st->s.session_id),
               LF_STR("step", steps[step].name), LF_LAST_WORDS(&words));
     undo_from(st, step);
@@ -288,14 +308,16 @@ static void handle_of(const struct sandbox *s, struct engine_handle *ret)
 static void tell_end(struct sandbox_host *h, const struct sandbox *s, const char *run_path)
 {
     struct engine_status status;
+    struct engine_handle handle;
     struct last_words words;
     struct err ignored;
     bool well;
 
-    if (!s->keep_pid || sandbox_host_status(h, s, &status, &ignored) || status.alive)
+    if (!s->container_id[0] || sandbox_host_status(h, s, &status, &ignored) || status.alive)
         return;
     well = strcmp(status.reason, "exited(0)") == 0;
-    last_words_read(run_path, &words);
+    handle_of(s, &handle);
+    last_words_read(h, run_path, &handle, &words);
     log_event(h->log, well ? LOG_INFO : LOG_WARNING, "sandbox_ended",
               LF_ID("session_id", &s->session_id), LF_STR("reason", status.reason),
               LF_STR("detail", status.detail), LF_LAST_WORDS(&words));
@@ -312,7 +334,7 @@ int sandbox_host_stop(struct sandbox_host *h, const struct sandbox *s, int64_t g
         return -1;
     tell_end(h, s, dir.path);
     handle_of(s, &handle);
-    if (!handle.pid && h->engine->v->find(h->engine, dir.path, &handle, &why)) {
+    if (!handle.container_id[0] && h->engine->v->find(h->engine, dir.path, &handle, &why)) {
         if (why.code != ERR_NOT_FOUND)
             return *e = why, -1;
     } else if (h->engine->v->stop(h->engine, dir.path, &handle, grace_ms, e)) {
@@ -367,6 +389,16 @@ int sandbox_host_log(struct sandbox_host *h, const struct sandbox *s,
         return -1;
     handle_of(s, &handle);
     return h->engine->v->log_open(h->engine, dir.path, &handle, from, ret, e);
+}
+
+int sandbox_host_list(struct sandbox_host *h,
+                      int (*each)(void *ctx, const struct engine_seen *seen, struct err *e),
+                      void *ctx, struct err *e)
+{
+    if (!h->engine->v->list(h->engine, each, ctx, e))
+        return 0;
+    e->code = ERR_SANDBOX_LIST_FAILED;
+    return -1;
 }
 
 struct sweep {

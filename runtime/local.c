@@ -17,6 +17,7 @@
 #include "leasehold/process.h"
 #include "local_keep.h"
 #include "local_probe.h"
+#include "rundir.h"
 #include "use_stats.h"
 
 #define KILL_MS 5000 /* for an end that nothing can hold up */
@@ -24,7 +25,8 @@
 struct engine_local {
     struct engine base;
     char *bin_dir;
-    int64_t uid; /* of the agents */
+    const char *run_dir; /* the configuration's */
+    int64_t uid;         /* of the agents */
     char version[80];
 };
 
@@ -313,6 +315,55 @@ static int local_find(struct engine *g, const char *run_path, struct engine_hand
     return 0;
 }
 
+struct listing {
+    struct engine *g;
+    int (*each)(void *ctx, const struct engine_seen *seen, struct err *e);
+    void *ctx;
+};
+
+static int list_one(void *ctx, const struct id *session_id, struct err *e)
+{
+    struct listing *l = ctx;
+    struct engine_local *local = (struct engine_local *)l->g;
+    struct engine_seen seen = {.session_id = *session_id};
+    struct engine_handle h;
+    struct rundir dir;
+    if (rundir_paths(local->run_dir, session_id, &dir, e) < 0)
+        return -1;
+    if (local_find(l->g, dir.path, &h, e) < 0)
+        return e->code == ERR_NOT_FOUND ? 0 : -1;
+    memcpy(seen.container_id, h.container_id, sizeof(seen.container_id));
+    seen.alive = true;
+    return l->each(l->ctx, &seen, e);
+}
+
+static int local_list(struct engine *g,
+                      int (*each)(void *ctx, const struct engine_seen *seen, struct err *e),
+                      void *ctx, struct err *e)
+{
+    struct listing l = {.g = g, .each = each, .ctx = ctx};
+    return rundir_each(((struct engine_local *)g)->run_dir, list_one, &l, e);
+}
+
+/* Its sandboxes tell of their end by their pids, and it is always there. */
+static int local_watch(struct engine *g, const struct engine_watch *w, struct err *e)
+{
+    (void)g;
+    (void)w;
+    (void)e;
+    return 0;
+}
+
+static void local_last_words(struct engine *g, const char *run_path, const struct engine_handle *h,
+                             char *ret, size_t size)
+{
+    (void)g;
+    (void)h;
+    rundir_log_tail(run_path, KEEP_LOG_FILE, ret, size);
+    if (ret[0] == '\0') /* a new file was begun just now */
+        rundir_log_tail(run_path, KEEP_LOG_FILE KEEP_OLD, ret, size);
+}
+
 static int local_info(struct engine *g, struct engine_info *ret, struct err *e)
 {
     (void)e;
@@ -343,6 +394,9 @@ static const struct engine_vtable local_vtable = {
     .stats = local_stats,
     .log_open = local_log_open,
     .info = local_info,
+    .list = local_list,
+    .watch = local_watch,
+    .last_words = local_last_words,
     .free = local_free,
 };
 
@@ -367,6 +421,7 @@ int engine_local_new(const struct config *cfg, const char *bin_dir, struct engin
         return err_set(e, ERR_INTERNAL, "no memory");
     l->base.v = &local_vtable;
     l->uid = uid;
+    l->run_dir = cfg->run_dir;
     l->bin_dir = realpath(bin_dir, NULL); /* leasekeep takes no path with a symlink */
     if (l->bin_dir == NULL)
         err_sys(e, ERR_ENGINE_UNAVAILABLE, errno, "the directory of the programs");

@@ -45,8 +45,10 @@ struct config_profile {
     struct list command; /* char * */
     char *transport;
     char *image;
+    char *runtime; /* "": the engine's own */
     struct config_limits limits;
-    int network; /* enum config_network */
+    int network;       /* enum config_network */
+    struct list tmpfs; /* char *: paths in the sandbox */
     bool record_history;
     struct list services; /* char * */
     struct list bundles;  /* char * */

@@ -1,6 +1,6 @@
 /*
- * An engine runs sandboxes: `local` (bubblewrap under leasekeep) now, `docker` beside it later. The
- * life cycle (runtime/lifecycle.c) knows only this vtable.
+ * An engine runs sandboxes: `local` (bubblewrap under leasekeep), or `docker`. The life cycle
+ * (runtime/host.c) knows only this vtable.
  *
  * All members may block (each has its deadline) and run on RUNTIME lane threads, different sessions
  * in parallel, one session never twice at once. Nothing here touches the metadata store.
@@ -27,9 +27,11 @@ struct engine_env {
 
 /* What to run. Borrowed for the call. */
 struct engine_spec {
-    struct id session_id;
-    const char *run_path; /* run/<session_id>, absolute; the engine may keep files here */
-    const char *box_path; /* run/<session_id>/box: seen read-only as /run/leasehold */
+    struct id session_id, chat_id;
+    int64_t generation;
+    int64_t created_at, expires_at; /* ms; the first deadline */
+    const char *run_path;           /* run/<session_id>, absolute; the engine may keep files here */
+    const char *box_path;           /* run/<session_id>/box: seen read-only as /run/leasehold */
     const struct config_profile *profile;
     int64_t uid, gid;
     const struct engine_bind *binds;
@@ -49,8 +51,8 @@ struct engine_isolation {
 
 /* A sandbox that was started: what the store keeps of it. */
 struct engine_handle {
-    char container_id[80]; /* `local-<session_id>` */
-    int64_t pid;           /* of the supervisor; 0: none (docker) */
+    char container_id[80]; /* `local-<session_id>`, or the engine's own */
+    int64_t pid;           /* of the supervisor or the first process; 0: not known (docker) */
     int64_t pid_start;     /* its start time in clock ticks since boot (/proc/PID/stat field 22) */
     struct engine_isolation isolation;
 };
@@ -68,6 +70,21 @@ struct engine_stats {
     int64_t cpu_usage_us; /* since its start, of all its processes */
     int64_t memory_bytes, memory_peak_bytes;
     int64_t pids;
+};
+
+/* One sandbox of ours as the engine has it, by what it says itself and no row of the store. */
+struct engine_seen {
+    struct id session_id;
+    char container_id[80];
+    bool alive;
+};
+
+/* What an engine tells by itself, on a thread of its own; the callbacks must not block. */
+struct engine_watch {
+    void *ctx;
+    void (*ended)(void *ctx, const struct id *session_id); /* maybe: look at it */
+    void (*changed)(void *ctx); /* it can be asked (again), and much may have been missed: list */
+    void (*lost)(void *ctx, const struct err *why); /* once an outage */
 };
 
 /* What runs sandboxes here, for an operator. */
@@ -131,6 +148,20 @@ struct engine_vtable {
     /* Any thread. ERR_ENGINE_UNAVAILABLE: it does not answer. */
     int (*info)(struct engine *g, struct engine_info *ret, struct err *e);
 
+    /* Calls each for everything of this gateway's that the engine has, running or not; the list is
+     * whole or an error. ERR_ENGINE_UNAVAILABLE, ERR_SANDBOX_LIST_FAILED. */
+    int (*list)(struct engine *g,
+                int (*each)(void *ctx, const struct engine_seen *seen, struct err *e), void *ctx,
+                struct err *e);
+
+    /* Begins to tell. At most once; until free. An engine whose sandboxes tell of their end by their
+     * pid alone has nothing to tell. */
+    int (*watch)(struct engine *g, const struct engine_watch *w, struct err *e);
+
+    /* The end of what the sandbox wrote to its stderr, as text; "": nothing is known. */
+    void (*last_words)(struct engine *g, const char *run_path, const struct engine_handle *h,
+                       char *ret, size_t size);
+
     void (*free)(struct engine *g);
 };
 
@@ -138,6 +169,11 @@ struct engine {
     const struct engine_vtable *v;
     char weakness[160]; /* what limits it cannot hold as it should here; "": it can */
 };
+
+/* Docker Engine, or what speaks its API. Does not ask it: an engine that is away now may come.
+ * `bin_dir` must be on the engine's machine under the same path, and cfg outlive the engine. */
+int engine_docker_new(const struct config *cfg, const char *bin_dir, struct engine **ret,
+                      struct err *e) MUST_CHECK;
 
 /* `bin_dir`: where leasekeep, leaseinit and demo-agent stand. Probes once that bubblewrap can run
  * as uid/gid with all we demand; ERR_ENGINE_UNAVAILABLE says what to install or enable. */

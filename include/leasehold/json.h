@@ -30,6 +30,12 @@ int json_decode_args(const char *text, size_t len, const struct field *fields, v
 int json_decode_lenient(const char *text, size_t len, const struct field *fields, void *obj,
                         struct arena *arena, struct err *e) MUST_CHECK;
 
+/* As json_decode_lenient, for what somebody else's program writes (a container engine): integers may
+ * also lie beyond 2^53, as nanoseconds do; such a one is rounded. */
+int json_decode_foreign(const char *text, size_t len, const struct field *fields, void *obj,
+                        struct arena *arena, struct err *e) MUST_CHECK;
+int json_check_foreign(const char *text, size_t len, struct err *e) MUST_CHECK;
+
 /* Checks syntax and the strict rules alone. `want_object`: the top value must be an object. */
 int json_check(const char *text, size_t len, bool want_object, struct err *e) MUST_CHECK;
 

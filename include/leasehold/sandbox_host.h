@@ -66,6 +66,11 @@ int sandbox_host_log(struct sandbox_host *h, const struct sandbox *s,
                      const struct engine_log_from *from, struct engine_log **ret,
                      struct err *e) MUST_CHECK;
 
+/* Everything of ours that the engine has, whole or ERR_SANDBOX_LIST_FAILED. */
+int sandbox_host_list(struct sandbox_host *h,
+                      int (*each)(void *ctx, const struct engine_seen *seen, struct err *e),
+                      void *ctx, struct err *e) MUST_CHECK;
+
 /* Ends what runs out of run directories whose session `known` does not know (left by a crash
  * between start and record), and removes them; `swept` hears of each, with the error if it is still
  * there. Returns how many are gone, -1 when the run directory cannot be listed. */

@@ -1,10 +1,12 @@
 /*
- * leaseinit TRANSPORT [memory_bytes=N] [pids=N] -- COMMAND…
+ * leaseinit TRANSPORT [memory_bytes=N] [pids=N] [max_ms=N] [env=FILE] -- COMMAND…
  *
  * Pid 1 of a sandbox. Connects out to the door (leasehold/agent_link.h), runs COMMAND as the agent,
  * carries messages between the two, forwards signals and reaps. It leaves with the agent's status
  * once the agent has ended and its output is delivered, or when the door's link ends. As pid 1 its
- * own end is the end of everything in the sandbox. The numbers become rlimits of the agent.
+ * own end is the end of everything in the sandbox. memory_bytes and pids become rlimits of the agent;
+ * after max_ms it is stopped, for a gateway that does not come back; FILE has more of its environment,
+ * NAME=VALUE each with a NUL behind it.
  *
  * Exit status: the agent's (128 + signal), 2 for wrong usage, 1 when the door cannot be reached.
  */
@@ -17,6 +19,7 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "init_ready.h"
@@ -27,6 +30,7 @@
 #define CONNECT_MS 10000
 #define FLUSH_MS   10000 /* for the rest of the output after the agent's end */
 #define TERM_MS    2000  /* between TERM and KILL after the link's end */
+#define ENV_MAX    (1024 * 1024)
 
 enum { FD_SIGNALS, FD_KEEP, FD_LINK, FD_TRANSPORT };
 
@@ -102,10 +106,20 @@ static int block_signals(void)
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGALRM);
     signal(SIGPIPE, SIG_IGN);
     if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
         return -1;
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static void end_agent(struct init *in, const char *why)
+{
+    if (in->agent.exited)
+        return;
+    fprintf(stderr, "leaseinit: %s; stopping the agent\n", why);
+    agent_signal(&in->agent, SIGTERM);
+    in->deadline_ms = mono_ms() + TERM_MS;
 }
 
 static void handle_signals(struct init *in)
@@ -114,6 +128,8 @@ static void handle_signals(struct init *in)
     while (read(in->sig_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
         if (info.ssi_signo == SIGCHLD)
             agent_reap(&in->agent);
+        else if (info.ssi_signo == SIGALRM)
+            end_agent(in, "the sandbox's time is over");
         else
             agent_signal(&in->agent, (int)info.ssi_signo);
     }
@@ -124,11 +140,7 @@ static void lose_link(struct init *in)
     if (in->link.fd < 0)
         return;
     link_close(&in->link);
-    if (in->agent.exited)
-        return;
-    fprintf(stderr, "leaseinit: the door's link ended; stopping the agent\n");
-    agent_signal(&in->agent, SIGTERM);
-    in->deadline_ms = mono_ms() + TERM_MS;
+    end_agent(in, "the door's link ended");
 }
 
 /* HELLO makes the session ready: only for an agent that runs and can be talked to. */
@@ -257,32 +269,70 @@ static int start(struct init *in)
     return run(in);
 }
 
-static void close_inherited(void)
+/* A container's filter may be older than the system call. */
+static void each_inherited(unsigned flags, int (*one)(int fd))
 {
-    if (close_range(3, ~0u, 0) == 0)
+    if (close_range(3, ~0u, (int)flags) == 0)
         return;
-    /* A container's filter may be older than the call. */
     for (int fd = 3, end = (int)sysconf(_SC_OPEN_MAX); fd < end && fd < 65536; fd++)
+        one(fd);
+}
+
+static int close_on_exec(int fd)
+{
+    return fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
+/* Lives as long as we do. */
+static int env_load(const char *file)
+{
+    int fd = open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    char *text = fd < 0 ? NULL : calloc(1, ENV_MAX + 1);
+    ssize_t n = text == NULL ? -1 : read(fd, text, ENV_MAX);
+    if (fd >= 0)
         close(fd);
+    for (char *at = text; n > 0 && at < text + n; at += strlen(at) + 1) {
+        if (strchr(at, '=') != NULL && putenv(at) != 0)
+            n = -1;
+    }
+    if (n < 0)
+        fprintf(stderr, "leaseinit: %s: %s\n", file, strerror(errno));
+    return n < 0 ? -1 : 0;
+}
+
+static int end_after(uint64_t ms)
+{
+    struct itimerval t = {
+        .it_value = {.tv_sec = (time_t)(ms / 1000), .tv_usec = (suseconds_t)(ms % 1000 * 1000)}};
+    return setitimer(ITIMER_REAL, &t, NULL);
+}
+
+struct options {
+    struct agent agent; /* its limits */
+    uint64_t max_ms;    /* 0: none */
+    const char *env_file;
+};
+
+static bool number_parse(const char *word, const char *name, uint64_t *ret)
+{
+    size_t len = strlen(name);
+    char *end;
+    if (strncmp(word, name, len) != 0 || word[len] < '0' || word[len] > '9')
+        return false;
+    *ret = strtoull(word + len, &end, 10);
+    return *end == '\0';
 }
 
 /* Takes the words from TRANSPORT to "--". The index of the command, 0: wrong usage. */
-static int parse_limits(int argc, char **argv, struct agent *ret)
+static int parse_options(int argc, char **argv, struct options *ret)
 {
     int i = 2;
     for (; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        char *number = strchr(argv[i], '=');
-        char *end = "?";
-        if (number == NULL)
-            return 0;
-        uint64_t n = strtoull(number + 1, &end, 10);
-        if (strncmp(argv[i], "memory_bytes=", 13) == 0)
-            ret->memory_bytes = n;
-        else if (strncmp(argv[i], "pids=", 5) == 0)
-            ret->pids = n;
-        else
-            return 0;
-        if (*end != '\0')
+        if (strncmp(argv[i], "env=/", 5) == 0)
+            ret->env_file = argv[i] + 4;
+        else if (!number_parse(argv[i], "memory_bytes=", &ret->agent.memory_bytes) &&
+                 !number_parse(argv[i], "pids=", &ret->agent.pids) &&
+                 !number_parse(argv[i], "max_ms=", &ret->max_ms))
             return 0;
     }
     return i + 1 < argc ? i + 1 : 0;
@@ -290,14 +340,16 @@ static int parse_limits(int argc, char **argv, struct agent *ret)
 
 int main(int argc, char **argv)
 {
-    struct agent agent = {.pid = 0};
-    int command = parse_limits(argc, argv, &agent);
+    struct options o = {.max_ms = 0};
+    int command = parse_options(argc, argv, &o);
     if (command == 0) {
-        fprintf(stderr, "usage: leaseinit TRANSPORT [memory_bytes=N] [pids=N] -- COMMAND "
-                        "[ARGUMENT…]\n");
+        fprintf(stderr, "usage: leaseinit TRANSPORT [memory_bytes=N] [pids=N] [max_ms=N] "
+                        "[env=FILE] -- COMMAND [ARGUMENT…]\n");
         return 2;
     }
-    close_inherited();
+    each_inherited(0, close);
+    if (o.env_file != NULL && env_load(o.env_file) < 0)
+        return 2;
     struct transport *transport = transport_new(argv[1]);
     if (transport == NULL)
         return 2;
@@ -307,17 +359,18 @@ int main(int argc, char **argv)
         return 1;
     }
     in->transport = transport;
-    in->agent = agent;
+    in->agent = o.agent;
     in->command = argv + command;
     in->keep_fd = keep_attach();
     in->sig_fd = block_signals();
     /* Not dumpable: the agent has our uid, and our memory and descriptors are not its business. */
     if (in->sig_fd < 0 || detach_stdio() < 0 || prctl(PR_SET_DUMPABLE, 0) < 0 ||
-        prctl(PR_SET_CHILD_SUBREAPER, 1) < 0 || close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) < 0) {
+        prctl(PR_SET_CHILD_SUBREAPER, 1) < 0 || end_after(o.max_ms) < 0) {
         perror("leaseinit");
         free(in);
         return 1;
     }
+    each_inherited(CLOSE_RANGE_CLOEXEC, close_on_exec);
     int status = start(in);
     free(in);
     return status;

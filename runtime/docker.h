@@ -1,0 +1,66 @@
+/* Shared by the files of the `docker` engine. */
+#ifndef RUNTIME_DOCKER_H
+#define RUNTIME_DOCKER_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "docker_containers.h"
+#include "leasehold/engine.h"
+
+struct engine_docker {
+    struct engine base;
+    const struct config *cfg;
+    struct docker_api *api;
+    char *bin_dir, *run_dir; /* canonical */
+    int64_t uid;             /* of the agents */
+    bool uses_networks;      /* some profile wants one of its own for each session */
+
+    pthread_mutex_t lock;
+    bool reachable;          /* lock */
+    char problem[160];       /* lock; why it is not */
+    struct engine_info info; /* lock; as last asked */
+    bool userns, seccomp;    /* lock; of the engine's containers */
+
+    /* the thread that reads events (docker_watch.c) */
+    struct engine_watch watch;
+    struct http_client *events;
+    pthread_t thread;
+    bool watching;
+    atomic_bool stopping;
+    pthread_cond_t stop_told; /* lock */
+};
+
+/* Is it a sandbox of this gateway? By its labels alone. */
+bool docker_is_ours(const struct engine_docker *d, const struct docker_labels *l,
+                    struct id *ret_session);
+
+/* Asks the engine what it is, and keeps that for engine_info. */
+int docker_info_refresh(struct engine_docker *d, struct err *e) MUST_CHECK;
+
+int docker_watch_start(struct engine_docker *d, const struct engine_watch *w,
+                       struct err *e) MUST_CHECK;
+void docker_watch_stop(struct engine_docker *d);
+
+/* Starting (docker_start.c). */
+int docker_start(struct engine *g, const struct engine_spec *spec, struct engine_handle *ret,
+                 struct err *e) MUST_CHECK;
+void docker_name(const char *session, char ret[static DOCKER_NAME_MAX]);
+void docker_handle_fill(struct engine_docker *d, const struct docker_container *c,
+                        struct engine_handle *ret);
+
+/* What it wrote to its stderr (docker_log.c). */
+int docker_log_open(struct engine_docker *d, const char *id, const struct engine_log_from *from,
+                    struct engine_log **ret, struct err *e) MUST_CHECK;
+void docker_log_tail(struct engine_docker *d, const char *id, char *ret, size_t size);
+
+/* The session's own network, named as its container (docker_network.c). */
+int docker_network_make(struct engine_docker *d, const struct engine_spec *spec, const char *name,
+                        struct err *e) MUST_CHECK;
+int docker_network_remove(struct engine_docker *d, const char *name, struct err *e) MUST_CHECK;
+
+/* Gets an image that is not there (docker_pull.c). */
+int docker_pull(struct engine_docker *d, const char *image, int64_t timeout_ms,
+                struct err *e) MUST_CHECK;
+
+#endif

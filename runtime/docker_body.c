@@ -1,0 +1,225 @@
+#include "docker_body.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "leasehold/clock.h"
+#include "leasehold/json.h"
+#include "leasehold/keep_spec.h"
+
+#define FORCE_RECURSIVE_MINOR 44
+#define NOFILE_MAX            16384 /* an engine can have a hard limit of 20,000 itself */
+#define TEXT_MAX              4352
+
+/* --- a writer of JSON ------------------------------------------------------------------------ */
+
+static void comma(struct buf *out)
+{
+    char last = out->len > 0 ? out->data[out->len - 1] : '{';
+    if (last != '{' && last != '[' && last != ':')
+        buf_add_char(out, ',');
+}
+
+static void name(struct buf *out, const char *key)
+{
+    comma(out);
+    json_add_string(out, key, strlen(key));
+    buf_add_char(out, ':');
+}
+
+static void text(struct buf *out, const char *value)
+{
+    comma(out);
+    json_add_string(out, value, strlen(value));
+}
+
+static void name_text(struct buf *out, const char *key, const char *value)
+{
+    name(out, key);
+    text(out, value);
+}
+
+static void name_int(struct buf *out, const char *key, int64_t value)
+{
+    name(out, key);
+    buf_printf(out, "%lld", (long long)value);
+}
+
+static void name_raw(struct buf *out, const char *key, const char *json)
+{
+    name(out, key);
+    buf_add_str(out, json);
+}
+
+static void open_brace(struct buf *out, const char *key, char brace)
+{
+    if (key != NULL)
+        name(out, key);
+    else
+        comma(out);
+    buf_add_char(out, brace);
+}
+
+static void texts(struct buf *out, const struct list *l)
+{
+    char *const *items = l->items;
+    for (size_t i = 0; i < l->n; i++)
+        text(out, items[i]);
+}
+
+/* --- the parts ------------------------------------------------------------------------------- */
+
+static void labels(const struct docker_body *b, struct buf *out)
+{
+    const struct engine_spec *s = b->spec;
+    char generation[24], at[TIME_TEXT];
+    snprintf(generation, sizeof(generation), "%lld", (long long)s->generation);
+    open_brace(out, "Labels", '{');
+    name_text(out, LABEL_INSTANCE, b->instance);
+    name_text(out, LABEL_RUN_DIR, b->run_dir);
+    name_text(out, LABEL_SESSION, ID_STR(&s->session_id));
+    name_text(out, LABEL_CHAT, ID_STR(&s->chat_id));
+    name_text(out, LABEL_GENERATION, generation);
+    name_text(out, LABEL_KIND, KIND_SANDBOX);
+    name_text(out, LABEL_CREATED_AT, time_format(s->created_at, at));
+    /* As the service that this one replaces has them. */
+    name_text(out, "session_id", ID_STR(&s->session_id));
+    name_text(out, "chat_id", ID_STR(&s->chat_id));
+    name_text(out, "expires_at", time_format(s->expires_at, at));
+    buf_add_char(out, '}');
+}
+
+static void command(const struct docker_body *b, struct buf *out)
+{
+    const struct config_profile *p = b->spec->profile;
+    open_brace(out, "Entrypoint", '[');
+    text(out, BOX_DIR "/leaseinit");
+    text(out, p->transport);
+    if (b->has_env_file)
+        text(out, "env=" BOX_DIR "/" DOCKER_ENV_FILE);
+    if (b->spec->max_ms > 0) {
+        char life[40];
+        snprintf(life, sizeof(life), "max_ms=%lld", (long long)b->spec->max_ms);
+        text(out, life);
+    }
+    text(out, "--");
+    buf_add_char(out, ']');
+    open_brace(out, "Cmd", '[');
+    if (p->command.n > 0) {
+        texts(out, &p->command);
+    } else {
+        texts(out, &b->image->entrypoint);
+        texts(out, &b->image->cmd);
+    }
+    buf_add_char(out, ']');
+}
+
+static void mount(const struct docker_body *b, struct buf *out, const char *source,
+                  const char *target, bool writable)
+{
+    open_brace(out, NULL, '{');
+    name_text(out, "Type", "bind");
+    name_text(out, "Source", source);
+    name_text(out, "Target", target);
+    name_raw(out, "ReadOnly", writable ? "false" : "true");
+    open_brace(out, "BindOptions", '{');
+    name_text(out, "Propagation", "rprivate");
+    /* What is mounted below a read-only bind would stay writable. */
+    if (!writable && b->api_minor >= FORCE_RECURSIVE_MINOR)
+        name_raw(out, "ReadOnlyForceRecursive", "true");
+    else if (!writable)
+        name_raw(out, "NonRecursive", "true");
+    buf_add_str(out, "}}");
+}
+
+static void mounts(const struct docker_body *b, struct buf *out)
+{
+    static const char *const helpers[] = {"leaseinit", "demo-agent"};
+    const struct engine_spec *s = b->spec;
+    char source[TEXT_MAX], target[128];
+    open_brace(out, "Mounts", '[');
+    mount(b, out, s->box_path, BOX_DIR, false);
+    for (size_t i = 0; i < sizeof(helpers) / sizeof(helpers[0]); i++) {
+        if ((size_t)snprintf(source, sizeof(source), "%s/%s", b->bin_dir, helpers[i]) >=
+            sizeof(source))
+            out->failed = true;
+        snprintf(target, sizeof(target), BOX_DIR "/%s", helpers[i]);
+        mount(b, out, source, target, false);
+    }
+    for (size_t i = 0; i < s->binds_n; i++)
+        mount(b, out, s->binds[i].source, s->binds[i].target, s->binds[i].writable);
+    buf_add_char(out, ']');
+}
+
+static void tmpfs(const struct docker_body *b, struct buf *out)
+{
+    const struct config_profile *p = b->spec->profile;
+    char *const *paths = p->tmpfs.items;
+    open_brace(out, "Tmpfs", '{');
+    name_text(out, "/tmp", "rw,nosuid,nodev,exec,mode=1777");
+    for (size_t i = 0; i < p->tmpfs.n; i++)
+        name_text(out, paths[i], "rw,nosuid,nodev,exec,mode=1777");
+    buf_add_char(out, '}');
+}
+
+/* The engine refuses more than the machine has; that much is no limit at all. */
+static void limits(const struct docker_body *b, struct buf *out)
+{
+    const struct config_limits *l = &b->spec->profile->limits;
+    double cpus = b->cpus_n > 0 && l->cpus > (double)b->cpus_n ? (double)b->cpus_n : l->cpus;
+    name_int(out, "Memory", l->memory_bytes);
+    name_int(out, "MemorySwap", l->memory_bytes);
+    name_int(out, "PidsLimit", l->pids + 1); /* leaseinit is one */
+    name_int(out, "NanoCpus", (int64_t)(cpus * 1e9 + 0.5));
+    open_brace(out, "Ulimits", '[');
+    buf_printf(out, "{\"Name\":\"nofile\",\"Soft\":%d,\"Hard\":%d},", NOFILE_MAX, NOFILE_MAX);
+    buf_add_str(out, "{\"Name\":\"core\",\"Soft\":0,\"Hard\":0}]");
+}
+
+static void host_config(const struct docker_body *b, struct buf *out)
+{
+    const char *runtime = b->spec->profile->runtime;
+    open_brace(out, "HostConfig", '{');
+    name_text(out, "NetworkMode", b->network);
+    name_raw(out, "ReadonlyRootfs", "true");
+    name_raw(out, "CapDrop", "[\"ALL\"]");
+    name_raw(out, "SecurityOpt", "[\"no-new-privileges\"]");
+    name_text(out, "IpcMode", "private");
+    name_text(out, "CgroupnsMode", "private");
+    name_raw(out, "RestartPolicy", "{\"Name\":\"no\"}");
+    name_raw(out, "AutoRemove", "false");
+    name_raw(out, "LogConfig",
+             "{\"Type\":\"json-file\",\"Config\":{\"max-size\":\"1m\",\"max-file\":\"2\"}}");
+    if (runtime[0] != '\0')
+        name_text(out, "Runtime", runtime);
+    limits(b, out);
+    mounts(b, out);
+    tmpfs(b, out);
+    buf_add_char(out, '}');
+}
+
+int docker_body_write(const struct docker_body *b, struct buf *out, struct err *e)
+{
+    const struct engine_spec *s = b->spec;
+    char user[48];
+    if (s->profile->command.n + b->image->entrypoint.n + b->image->cmd.n == 0)
+        return err_set(e, ERR_SANDBOX_START_FAILED,
+                       "image %.64s has no command of its own: set command of profile %.64s",
+                       b->image_name, s->profile->name);
+    snprintf(user, sizeof(user), "%lld:%lld", (long long)s->uid, (long long)s->gid);
+    open_brace(out, NULL, '{');
+    name_text(out, "Image", b->image_name);
+    name_text(out, "User", user);
+    if (b->image->working_dir[0] == '\0')
+        name_text(out, "WorkingDir", s->cwd);
+    name_text(out, "Hostname", "sandbox");
+    name_text(out, "StopSignal", "SIGTERM");
+    name_raw(out, "Healthcheck", "{\"Test\":[\"NONE\"]}");
+    command(b, out);
+    labels(b, out);
+    host_config(b, out);
+    buf_add_char(out, '}');
+    return buf_ok(out) ? 0
+                       : err_set(e, ERR_SANDBOX_START_FAILED,
+                                 "command and mounts of the sandbox are too long for the engine");
+}

@@ -1,0 +1,214 @@
+#!/usr/bin/python3
+"""What holds of a sandbox whatever engine runs it: one suite, for `local` and for `docker`.
+
+The agent is a shell that runs each line it is sent, so a test can look around in the sandbox.
+"""
+
+import glob
+import json
+import os
+import time
+import unittest
+import uuid
+
+from docker import Docker, busybox
+from gateway import Gateway
+
+SHELL = ["/bin/sh", "-c", 'while read -r line; do eval "$line" 2>&1; done']
+END = "__end__"
+
+
+class Shell:
+    """The agent behind a connection, as a shell."""
+
+    def __init__(self, client):
+        self.client = client
+
+    def run(self, line, timeout=20):
+        """(status, lines of output)"""
+        self.client.send_text(line + f"; echo {END} $?")
+        lines = []
+        while True:
+            _, text = self.client.recv(timeout)
+            text = text.decode()
+            if text.startswith(END):
+                return int(text.split()[1]), lines
+            lines.append(text)
+
+
+class Contract:
+    """Mixed into a class that has `overrides()`: the configuration of its engine."""
+
+    def start(self, **more):
+        profiles = [
+            {"name": "default", "command": ["/run/leasehold/demo-agent"]},
+            {"name": "shell", "command": SHELL},
+            {"name": "missing", "command": ["/no/such/program"]},
+            {"name": "three", "command": ["/bin/sh", "-c", "sleep 0.5; exit 3"]},
+        ]
+        overrides = {"profiles": profiles, **self.overrides()}
+        overrides["sandbox"] = {**overrides.get("sandbox", {}), **more.pop("sandbox", {})}
+        overrides.update(more)
+        self.gateway = Gateway.for_test(self, overrides)
+        self.chat = self.gateway.new_chat()["chat_id"]
+        return self.gateway
+
+    def shell(self, **members):
+        self.sandbox, grant = self.gateway.open(self.chat, lease={}, profile="shell", **members)
+        client = self.gateway.connect(grant)
+        self.addCleanup(client.close)
+        return Shell(client)
+
+    def test_a_conversation_runs_through_the_door(self):
+        gateway = self.start()
+        sandbox, grant = gateway.open(self.chat, lease={})
+        client = gateway.connect(grant)
+        client.send_text("hello")
+        self.assertEqual(client.recv(20)[1], b"hello")
+        self.assertEqual(sandbox["engine"], self.ENGINE)
+        self.assertEqual(sandbox["status"], "running")
+        again, _ = gateway.open(self.chat)
+        self.assertEqual(again["session_id"], sandbox["session_id"])
+        self.assertEqual(again["container_id"], sandbox["container_id"])
+        gateway.expect(200, "POST", f"/sandboxes/{sandbox['session_id']}/stop", {})
+        self.assertEqual(client.wait_closed(10), 4403)
+
+    def test_the_old_form_of_create_is_answered(self):
+        gateway = self.start()
+        key = gateway.new_key(default_user=str(uuid.uuid4()))
+        chat = str(uuid.uuid4())
+        first = gateway.expect(200, "POST", "/create", {"chat_id": chat.upper()}, key=key)
+        self.assertEqual(set(first), {"session_id", "chat_id", "container_id", "status", "expires_at"})
+        self.assertEqual(first["chat_id"], chat)
+        second = gateway.expect(200, "POST", "/create", {"chat_id": "{" + chat + "}"}, key=key)
+        self.assertEqual(second["session_id"], first["session_id"])
+        self.assertEqual(len(self.running()), 1)
+        for body in ({"chat_id": "../x"}, {"chat_id": chat, "image": "x"}):
+            self.assertEqual(gateway.rest("POST", "/create", body, key=key)[0], 422)
+        self.assertEqual(len(self.running()), 1)
+
+    def test_the_agent_is_the_configured_user_without_privileges(self):
+        self.start()
+        status, lines = self.shell().run("cat /proc/self/status")
+        self.assertEqual(status, 0)
+        found = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+        self.assertEqual(found["Uid"].split(), ["10001"] * 4)
+        self.assertEqual(found["Gid"].split(), ["10001"] * 4)
+        for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+            self.assertEqual(int(found[name], 16), 0, name)
+        self.assertEqual((found["NoNewPrivs"], found["Seccomp"]), ("1", "2"))
+        isolation = self.sandbox["isolation"]
+        self.assertEqual(
+            (isolation["network"], isolation["netns"], isolation["uid"], isolation["seccomp"]),
+            ("none", True, 10001, True),
+        )
+
+    def test_mounts_are_writable_and_not_as_they_should(self):
+        self.start()
+        shell = self.shell()
+        self.assertEqual(shell.run("echo hi > /workspace/chat/f")[0], 0)
+        [outside] = glob.glob(os.path.join(self.gateway.dir, "data", "**", "files", "f"), recursive=True)
+        with open(outside, encoding="ascii") as text:
+            self.assertEqual(text.read(), "hi\n")
+        for path in ("/workspace/history.md", "/opt/dependencies/x", "/opt/lambda-tools/x",
+                     "/opt/user-tools/x", "/run/leasehold/x", "/run/leasehold/agent.sock", "/x",
+                     "/usr/x", "/bin/x", "/proc/sys/kernel/core_pattern"):  # fmt: skip
+            self.assertNotEqual(shell.run(f"(echo x > {path})")[0], 0, path)
+        self.assertEqual(shell.run("echo x > /tmp/x && cat /tmp/x"), (0, ["x"]))
+
+    def test_nothing_but_loopback_is_there(self):
+        self.start()
+        status, lines = self.shell().run("cat /proc/net/dev")
+        self.assertEqual(status, 0)
+        devices = [line.split(":")[0].strip() for line in lines if ":" in line]
+        self.assertEqual(devices, ["lo"])
+
+    def test_an_environment_reaches_the_agent_and_nobody_else(self):
+        self.start()
+        shell = self.shell(env={"TOKEN": "s3cret value", "EMPTY": ""})
+        self.assertEqual(shell.run('echo "$TOKEN|$EMPTY|"'), (0, ["s3cret value||"]))
+        self.assertNotIn("s3cret", json.dumps(self.everything_seen_outside()))
+
+    def test_a_command_that_is_not_there_is_said_and_leaves_nothing(self):
+        gateway = self.start()
+        body = {"chat_id": self.chat, "profile": "missing"}
+        answer = gateway.expect(503, "POST", "/sandboxes", body)
+        self.assertEqual(answer["code"], "sandbox_start_failed")
+        self.assertIn("/no/such/program", answer["detail"])
+        self.assertEqual(self.everything(), [])
+        gateway.open(self.chat)
+
+    def test_an_own_end_is_seen_with_its_reason(self):
+        gateway = self.start()
+        sandbox, _ = gateway.open(self.chat, lease={}, profile="three")
+        path = f"/sandboxes/{sandbox['session_id']}"
+        self.wait("failed", lambda: gateway.expect(200, "GET", path)["status"] == "failed")
+        self.assertEqual(gateway.expect(200, "GET", path)["reason"], "exited(3)")
+        self.assertEqual(self.everything(), [])
+        again, _ = gateway.open(self.chat)
+        self.assertNotEqual(again["session_id"], sandbox["session_id"])
+
+    def wait(self, what, condition, seconds=15):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if condition():
+                return
+            time.sleep(0.02)
+        self.fail(f"not within {seconds} s: {what}\n{self.gateway.log_tail(8)}")
+
+
+class OnLocal(Contract, unittest.TestCase):
+    ENGINE = "local"
+
+    def overrides(self):
+        return {"sandbox": {"engine": "local"}}
+
+    def running(self):
+        return [p for p in self.gateway.sandboxes_left() if p.name == "leasekeep"]
+
+    def everything(self):
+        return self.gateway.sandboxes_left()
+
+    def everything_seen_outside(self):
+        seen = []
+        for process in self.gateway.sandboxes_left():
+            if process.name in ("sh", "leaseinit"):
+                continue  # inside
+            for name in ("cmdline", "environ"):
+                try:
+                    with open(f"/proc/{process.pid}/{name}", "rb") as text:
+                        seen.append(text.read().decode(errors="replace"))
+                except OSError:
+                    pass
+        return seen
+
+
+class OnDocker(Contract, unittest.TestCase):
+    ENGINE = "docker"
+
+    @classmethod
+    def setUpClass(cls):
+        cls.docker = Docker()
+        cls.addClassCleanup(cls.docker.cleanup)
+        cls.docker.image("lh/busybox", busybox())
+
+    def overrides(self):
+        return {
+            "sandbox": {"engine": "docker", "image": "lh/busybox"},
+            "docker": {"base_url": self.docker.url},
+            "app": {"instance": self.id().rsplit(".", 1)[1]},
+        }
+
+    def running(self):
+        return [c for c in self.everything() if c["State"] == "running"]
+
+    def everything(self):
+        label = "leasehold.run_dir=" + os.path.realpath(self.gateway.run_dir)
+        return self.docker.containers(label=label)
+
+    def everything_seen_outside(self):
+        return [self.docker.inspect(c["Id"]) for c in self.everything()]
+
+
+if __name__ == "__main__":
+    unittest.main()
