@@ -197,6 +197,7 @@ static int door_failed(const struct start *st, struct err *e)
                    words[0] ? last_line(words) : "it left no word");
 }
 
+/* Of the agent's own words nothing is told to callers, of leaseinit's the reason. */
 static int agent_failed(const struct start *st, const struct engine_status *status, struct err *e)
 {
     struct engine *g = st->h->engine;
@@ -205,7 +206,7 @@ static int agent_failed(const struct start *st, const struct engine_status *stat
 
     if (!why[0]) {
         g->v->last_words(g, st->dir.path, &st->handle, words, sizeof words);
-        why = last_line(words);
+        why = strncmp(last_line(words), "leaseinit: ", 11) ? "" : last_line(words) + 11;
     }
     return err_set(e, ERR_SANDBOX_START_FAILED, "the agent ended at once: %s%s%s", status->reason,
                    why[0] ? ": " : "", why);
