@@ -27,6 +27,7 @@
 
 #define READ_THREADS   2
 #define FILE_THREADS   4
+#define SLOW_THREADS   2
 #define LANE_QUEUE_MAX 1000
 #define SCRAPES_MAX    8
 #define BODY_THREADS   4
@@ -130,7 +131,7 @@ static void profiles_warn(const struct app *a)
 static size_t work_left(const struct services *s)
 {
     return server_open_requests(s->server) + bot_ws_open_calls(s->bots) + lane_depth(s->runtime) +
-           lane_depth(s->file) + lane_depth(s->read);
+           lane_depth(s->file) + lane_depth(s->slow) + lane_depth(s->read);
 }
 
 static void drain_look(void *ctx)
@@ -306,7 +307,7 @@ static int store_make(struct app *a, struct err *e)
     struct store_options o = {.path = path,
                               .log = a->s.log,
                               .inbox = server_inbox(a->s.server),
-                              .readers = READ_THREADS + FILE_THREADS + 4,
+                              .readers = READ_THREADS + FILE_THREADS + SLOW_THREADS + 4,
                               .quota_bytes = a->cfg.storage.quota_bytes,
                               .changed = changes_post,
                               .changed_ctx = &a->s,
@@ -352,7 +353,8 @@ static int lanes_make(struct app *a, struct err *e)
     s->read = lane_make(a, METER_READ, "read", READ_THREADS, e);
     s->file = s->read ? lane_make(a, METER_FILE, "file", FILE_THREADS, e) : NULL;
     s->runtime = s->file ? lane_make(a, METER_RUNTIME, "runtime", runtime, e) : NULL;
-    s->scrape = s->runtime ? lane_new("scrape", 1, SCRAPES_MAX, server_inbox(s->server), e) : NULL;
+    s->slow = s->runtime ? lane_make(a, METER_SLOW, "slow", SLOW_THREADS, e) : NULL;
+    s->scrape = s->slow ? lane_new("scrape", 1, SCRAPES_MAX, server_inbox(s->server), e) : NULL;
     s->body =
         s->scrape ? lane_new("body", BODY_THREADS, SIZE_MAX, server_inbox(s->server), e) : NULL;
     return s->body ? 0 : -1;
@@ -456,6 +458,8 @@ static void app_done(struct app *a)
     if (s->sessions)
         sessions_stopping(s->sessions);
     lane_free(s->scrape);
+    lane_free(s->slow); /* it waits for the next two */
+    s->slow = NULL;
     lane_free(s->runtime);
     s->runtime = NULL; /* what the inbox still tells of sessions submits no more looks */
     lane_free(s->file);

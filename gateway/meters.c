@@ -14,7 +14,7 @@
 static const char *const version_values[] = {LEASEHOLD_VERSION, NULL};
 static const char *const connection_values[] = {"http", "websocket", NULL};
 static const char *const class_values[] = {"2xx", "3xx", "4xx", "5xx", NULL};
-static const char *const lane_values[] = {"read", "write", "file", "runtime", NULL};
+static const char *const lane_values[] = {"read", "write", "file", "runtime", "slow", NULL};
 static const char *const result_values[] = {"success", "error", NULL};
 static const char *const create_values[] = {"created", "reused", "replaced", "error", NULL};
 static const char *const create_only[] = {"create_sandbox", NULL};
@@ -438,6 +438,7 @@ void meters_collect(const struct services *s)
     collect_lane(m, METER_READ, s->read);
     collect_lane(m, METER_FILE, s->file);
     collect_lane(m, METER_RUNTIME, s->runtime);
+    collect_lane(m, METER_SLOW, s->slow);
     metric_set(m->metric[METER_LANE_DEPTH], METER_WRITE, 0, (int64_t)store_depth(s->store));
     metric_set(m->metric[METER_LANE_THREADS], METER_WRITE, 0, 1);
     metric_set(m->metric[METER_CHAT_KEYS], 0, 0, (int64_t)lane_keys(s->runtime));

@@ -69,7 +69,7 @@ enum meter {
 };
 
 /* Values of the labels. */
-enum meter_lane { METER_READ, METER_WRITE, METER_FILE, METER_RUNTIME };
+enum meter_lane { METER_READ, METER_WRITE, METER_FILE, METER_RUNTIME, METER_SLOW };
 enum meter_result { METER_SUCCESS, METER_ERROR };
 enum meter_create { METER_CREATED, METER_REUSED, METER_REPLACED, METER_FAILED };
 enum meter_operation { METER_CREATE_SANDBOX, METER_STOP_SANDBOX, METER_LIST_SANDBOXES };

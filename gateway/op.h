@@ -26,6 +26,7 @@ enum op_lane {
     ON_WRITE,   /* inside a group commit: call->tx; answered after the commit */
     ON_FILE,    /* may block on disk */
     ON_RUNTIME, /* may block on engine and processes; one at a time per key() */
+    ON_SLOW,    /* may take long and wait for the other lanes; one at a time per key() */
     ON_SCRAPE, /* reads /proc; a lane of its own, so that it is answered when the others are full */
 };
 
@@ -89,7 +90,7 @@ struct op {
     bool ends;         /* ON_WRITE: goes on when the disk is full (store_write_end) */
     bool rest_alias;   /* another REST way to an op that has its row: no WebSocket name */
     bool plain_detail; /* problem detail = code (older clients of /create read it) */
-    /* What it is serialised by: ON_RUNTIME always, ON_FILE where it is set. */
+    /* What it is serialised by: ON_RUNTIME and ON_SLOW always, ON_FILE where it is set. */
     void (*key)(struct call *c, struct id *ret);
     /* On the loop, before the call goes to its lane: what run needs to know of the broker. */
     void (*prepare)(struct call *c);

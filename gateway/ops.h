@@ -156,7 +156,10 @@ struct workspace_view {
     bool over_quota;
 };
 extern const struct field workspace_in[], workspace_fields[];
+int op_workspace_put(struct call *c, struct err *e);
 int op_workspace_get(struct call *c, struct err *e);
+int op_workspace_delete(struct call *c, struct err *e);
+void op_workspace_delete_key(struct call *c, struct id *ret);
 
 /* --- ops_sandbox.c --------------------------------------------------------------------------- */
 

@@ -217,42 +217,11 @@ void op_chat_delete_key(struct call *c, struct id *ret)
     *ret = ((const struct chat_args *)c->args)->chat_id;
 }
 
-struct deletion {
-    struct call *c;
-    struct chat chat;
-};
-
-static int deletable_row(struct store_tx *tx, void *arg, struct err *e)
-{
-    struct deletion *d = arg;
-    const struct chat_args *a = d->c->args;
-    struct sandbox active;
-
-    if (chat_visible(tx, &d->c->caller, &a->chat_id, d->c->arena, &d->chat, e))
-        return -1;
-    if (!store_sandbox_active(tx, &a->chat_id, &active, e))
-        return err_set(e, ERR_CHAT_HAS_ACTIVE_SANDBOX, "the chat's sandbox is %s",
-                       sandbox_status_names[active.status]);
-    return e->code == ERR_NOT_FOUND ? 0 : -1;
-}
-
-static int delete_row(struct store_tx *tx, void *arg, struct err *e)
-{
-    struct deletion *d = arg;
-
-    return deletable_row(tx, d, e) || store_chat_delete(tx, &d->chat.chat_id, e) ||
-                   audit(tx, d->c, "chat.delete", &d->chat.chat_id, e)
-               ? -1
-               : 0;
-}
-
-/* Under the chat's key no open is under way; looking first spares a refused one the directory's
- * way there and back. */
 int op_chat_delete(struct call *c, struct err *e)
 {
-    struct deletion d = {.c = c};
+    struct chat_deletion d = {.caller = &c->caller,
+                              .chat_id = ((const struct chat_args *)c->args)->chat_id,
+                              .action = c->op->name};
 
-    if (store_read(c->s->store, deletable_row, &d, e))
-        return -1;
-    return chats_delete(c->s, &d.chat.user_id, &d.chat.chat_id, delete_row, &d, e);
+    return chat_delete(c->s, &d, e);
 }

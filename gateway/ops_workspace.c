@@ -1,6 +1,7 @@
 /* Workspaces: what a user's chats hold and may hold. */
 #include "ops.h"
 #include "usage.h"
+#include "workspaces.h"
 
 const struct field workspace_in[] = {
     FIELD_ID(struct workspace_args, user_id, .flags = FIELD_REQUIRED | FIELD_PATH,
@@ -18,6 +19,52 @@ const struct field workspace_fields[] = {
     FIELD_INT(struct workspace_view, chats, .doc = "how many"),
     {0},
 };
+
+static void fill(struct workspace_view *v, const struct workspace *w, const struct store_usage *u,
+                 int64_t chats)
+{
+    *v = (struct workspace_view){.workspace_id = w->workspace_id,
+                                 .user_id = w->user_id,
+                                 .created_at = w->created_at,
+                                 .used_bytes = u->used_bytes,
+                                 .quota_bytes = u->quota_bytes,
+                                 .over_quota = u->over_quota,
+                                 .chats = chats};
+}
+
+static int may_see(const struct call *c, struct err *e)
+{
+    const struct workspace_args *a = c->args;
+
+    return caller_may_see(&c->caller, &a->user_id)
+               ? 0
+               : err_set(e, ERR_WORKSPACE_NOT_FOUND, "no such workspace");
+}
+
+/* --- make ------------------------------------------------------------------------------------ */
+
+int op_workspace_put(struct call *c, struct err *e)
+{
+    const struct workspace_args *a = c->args;
+    struct workspace w;
+    struct store_usage used;
+    int64_t chats;
+    bool is_new;
+
+    if (may_see(c, e) || store_workspace_touch(c->tx, &a->user_id, &w, &is_new, e) ||
+        store_usage_get(c->tx, &a->user_id, &used, e) ||
+        store_chat_count(c->tx, &a->user_id, &chats, e))
+        return -1;
+    fill(c->result, &w, &used, chats);
+    c->status = is_new ? 201 : 200;
+    return store_audit_deed(
+        c->tx,
+        &(struct audit_deed){
+            .caller = &c->caller, .action = c->op->name, .kind = "workspace", .id = &a->user_id},
+        e);
+}
+
+/* --- look ------------------------------------------------------------------------------------ */
 
 struct look {
     const struct workspace_args *args;
@@ -37,20 +84,28 @@ static int look_row(struct store_tx *tx, void *arg, struct err *e)
 
 int op_workspace_get(struct call *c, struct err *e)
 {
-    struct workspace_view *v = c->result;
     struct look l = {.args = c->args};
     struct store_usage used;
 
-    if (!caller_may_see(&c->caller, &l.args->user_id))
-        return err_set(e, ERR_WORKSPACE_NOT_FOUND, "no such workspace");
-    if (store_read(c->s->store, look_row, &l, e) || usage_scan(c->s, &l.args->user_id, &used, e))
+    if (may_see(c, e) || store_read(c->s->store, look_row, &l, e) ||
+        usage_scan(c->s, &l.args->user_id, &used, e))
         return -1;
-    v->workspace_id = l.workspace.workspace_id;
-    v->user_id = l.workspace.user_id;
-    v->created_at = l.workspace.created_at;
-    v->used_bytes = used.used_bytes;
-    v->quota_bytes = used.quota_bytes;
-    v->over_quota = used.over_quota;
-    v->chats = l.chats;
+    fill(c->result, &l.workspace, &used, l.chats);
     return 0;
+}
+
+/* --- delete ---------------------------------------------------------------------------------- */
+
+void op_workspace_delete_key(struct call *c, struct id *ret)
+{
+    *ret = ((const struct workspace_args *)c->args)->user_id;
+}
+
+int op_workspace_delete(struct call *c, struct err *e)
+{
+    struct workspace_deletion d = {.caller = &c->caller,
+                                   .user_id = ((const struct workspace_args *)c->args)->user_id,
+                                   .action = c->op->name};
+
+    return may_see(c, e) || workspace_delete(c->s, &d, e) ? -1 : 0;
 }

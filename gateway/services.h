@@ -40,21 +40,22 @@ struct services {
     struct lease_policy policy;         /* any thread, constant */
     const char *openapi;                /* any thread, constant */
     struct lane *read, *file, *runtime; /* any thread */
-    struct lane *scrape;                /* any thread */
-    struct lane *body;                  /* stream.c */
-    struct streams *streams;            /* loop */
-    struct meters *meters;              /* any thread, see meters.h */
-    struct server *server;              /* loop, see server.h */
-    struct auth *auth;                  /* loop */
-    struct broker *broker;              /* loop */
-    struct bot_ws *bots;                /* loop */
-    struct event_feed *events;          /* loop, see event_feed.h */
-    struct sandbox_host host;           /* RUNTIME lane */
-    struct sessions *sessions;          /* see sessions.h */
-    struct spools *spools;              /* see spools.h */
-    struct history_queues *history;     /* loop */
-    struct trail *trail;                /* loop */
-    struct idempotent *idempotent;      /* loop: requests with an Idempotency-Key that run */
+    struct lane *slow;              /* any thread; waits for runtime and file, never they for it */
+    struct lane *scrape;            /* any thread */
+    struct lane *body;              /* stream.c */
+    struct streams *streams;        /* loop */
+    struct meters *meters;          /* any thread, see meters.h */
+    struct server *server;          /* loop, see server.h */
+    struct auth *auth;              /* loop */
+    struct broker *broker;          /* loop */
+    struct bot_ws *bots;            /* loop */
+    struct event_feed *events;      /* loop, see event_feed.h */
+    struct sandbox_host host;       /* RUNTIME lane */
+    struct sessions *sessions;      /* see sessions.h */
+    struct spools *spools;          /* see spools.h */
+    struct history_queues *history; /* loop */
+    struct trail *trail;            /* loop */
+    struct idempotent *idempotent;  /* loop: requests with an Idempotency-Key that run */
     struct server_timer *broker_timer, *cleanup_timer;
     bool draining;        /* loop: SIGTERM came */
     atomic_bool stopping; /* any thread: the loop turns no more; what runs is to come to its end */

@@ -15,6 +15,7 @@
 
 #define HISTORY_IMAGE_MAX 65536
 #define NAME_TEXT         (ID_TEXT + 8)
+#define WAYS_MAX          16
 
 /* Who the sandbox's agent is; of nobody else when the gateway cannot give files away. */
 struct agent {
@@ -82,20 +83,32 @@ static int open_dir(int parent, const char *name, const struct agent *owner, str
     return fd;
 }
 
-/* <root>/<user_id>/chats/<chat_id>, made as far as it is missing. Returns its fd. */
-static int open_chat_dir(const char *root, const struct id *user_id, const struct id *chat_id,
-                         struct err *e)
+/* The names below a directory, made as far as they are missing. Returns the fd of the last. */
+static int open_way(const char *root, const char *const *names, size_t n, struct err *e)
 {
     static const struct agent gateway = {.known = false};
-    const char *const names[] = {ID_STR(user_id), "chats", ID_STR(chat_id)};
     int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) {
         return err_sys(e, ERR_INTERNAL, errno, "cannot open the workspace root %s", root);
     }
-    for (size_t i = 0; fd >= 0 && i < sizeof(names) / sizeof(names[0]); i++) {
+    for (size_t i = 0; fd >= 0 && i < n; i++) {
         int child = open_dir(fd, names[i], &gateway, e);
         close(fd);
         fd = child;
+    }
+    return fd;
+}
+
+/* <root>/<user_id>/chats/<chat_id>. The empty directories of a workspace that is being deleted may go
+ * on the way: then once more. */
+static int open_chat_dir(const char *root, const struct id *user_id, const struct id *chat_id,
+                         struct err *e)
+{
+    const char *const names[] = {ID_STR(user_id), "chats", ID_STR(chat_id)};
+    int fd = -1;
+    e->sys = ENOENT;
+    for (int i = 0; i < WAYS_MAX && fd < 0 && e->sys == ENOENT; i++) {
+        fd = open_way(root, names, sizeof(names) / sizeof(names[0]), e);
     }
     return fd;
 }

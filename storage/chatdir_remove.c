@@ -183,6 +183,21 @@ int chatdir_destroy(const char *quarantine, const struct id *user_id, const stru
     return rc;
 }
 
+int chatdir_sweep(const char *quarantine, struct err *e)
+{
+    char moved[ID_TEXT];
+    int top = open_quarantine(quarantine, e);
+    if (top < 0) {
+        return -1;
+    }
+    int rc = 0;
+    while (rc == 0 && next_moved(quarantine, moved)) {
+        rc = remove_dir(top, moved, e);
+    }
+    close(top);
+    return rc;
+}
+
 /* --- there and back --------------------------------------------------------------------------- */
 
 static int sync_both(int a, int b, struct err *e)
@@ -195,7 +210,7 @@ static int move_out(int chats, int top, const char *chat, const char *place, str
     if (renameat2(chats, chat, top, place, RENAME_NOREPLACE) == 0) {
         return sync_both(chats, top, e);
     }
-    return errno == ENOENT ? 0 : fail(e, "move a chat into the quarantine");
+    return errno == ENOENT ? 0 : fail(e, "move into the quarantine");
 }
 
 int chatdir_quarantine(const char *root, const char *quarantine, const struct id *user_id,
@@ -217,6 +232,50 @@ int chatdir_quarantine(const char *root, const char *quarantine, const struct id
         close(top);
     }
     close(chats);
+    return rc;
+}
+
+/* Step by step, as a new chat may be made there at any moment: then everything stays. */
+static int remove_workspace(int root_fd, int user, int top, const char *name, struct err *e)
+{
+    char moved[ID_TEXT];
+    struct id fresh;
+    id_random(&fresh);
+    id_format(&fresh, moved);
+    if (unlinkat(user, "chats", AT_REMOVEDIR) != 0 && errno != ENOENT) {
+        return errno == ENOTEMPTY ? 0 : fail(e, "remove the chats of a workspace");
+    }
+    if (renameat2(user, "tools", top, moved, RENAME_NOREPLACE) != 0 && errno != ENOENT) {
+        return fail(e, "move into the quarantine");
+    }
+    if (unlinkat(root_fd, name, AT_REMOVEDIR) != 0 && errno != ENOENT && errno != ENOTEMPTY) {
+        return fail(e, "remove a workspace");
+    }
+    return sync_both(root_fd, top, e);
+}
+
+int chatdir_remove_workspace(const char *root, const char *quarantine, const struct id *user_id,
+                             struct err *e)
+{
+    const char *name = ID_STR(user_id);
+    int root_fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (root_fd < 0) {
+        return fail(e, "open the workspace root");
+    }
+    int user = openat(root_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    bool gone = user < 0 && errno == ENOENT;
+    int top = user >= 0 ? open_quarantine(quarantine, e) : -1;
+    int rc = top >= 0   ? remove_workspace(root_fd, user, top, name, e)
+             : gone     ? 0
+             : user < 0 ? fail(e, "open a workspace")
+                        : -1;
+    if (top >= 0) {
+        close(top);
+    }
+    if (user >= 0) {
+        close(user);
+    }
+    close(root_fd);
     return rc;
 }
 

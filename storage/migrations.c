@@ -248,6 +248,8 @@ static const char leases_in_order[] =
     "CREATE INDEX leases_open ON leases (session_id, n) WHERE state <> 'closed';"
     "CREATE INDEX leases_of_user ON leases (user_id, n);"
     "CREATE INDEX leases_of_key ON leases (api_key_id, n) WHERE state <> 'closed';";
+static const char workspace_activity[] =
+    "ALTER TABLE workspaces ADD COLUMN last_active_at BIGINT NOT NULL DEFAULT 0;";
 
 const struct migration migrations[] = {
     {1, "people_and_chats", people_and_chats, NULL},
@@ -262,5 +264,6 @@ const struct migration migrations[] = {
     {10, "audit_blocks", audit_blocks, audit_rows_convert},
     {11, "audit_rows_gone", audit_rows_gone, NULL},
     {12, "leases_in_order", leases_in_order, NULL},
+    {13, "workspace_activity", workspace_activity, NULL},
     {0},
 };

@@ -80,6 +80,21 @@ static int put(struct store_tx *tx, const struct id *user_id, int64_t used, stru
     return stmt_run_one(&st, ERR_WORKSPACE_NOT_FOUND, e);
 }
 
+/* What grows is in use. */
+static int put_active(struct store_tx *tx, const struct id *user_id, int64_t used, struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "workspace",
+                  "UPDATE workspaces SET used_bytes = ?, last_active_at = ? WHERE user_id = ?",
+                  e) != 0) {
+        return -1;
+    }
+    bind_int(&st, used);
+    bind_int(&st, tx->now_ms);
+    bind_id(&st, user_id);
+    return stmt_run_one(&st, ERR_WORKSPACE_NOT_FOUND, e);
+}
+
 int store_usage_add(struct store_tx *tx, const struct id *user_id, int64_t delta_bytes,
                     bool enforce, struct err *e)
 {
@@ -93,7 +108,9 @@ int store_usage_add(struct store_tx *tx, const struct id *user_id, int64_t delta
     }
     /* What an agent has made may be removed before a scan has seen it. */
     int64_t used = delta_bytes < -u.used_bytes ? 0 : u.used_bytes + delta_bytes;
-    return delta_bytes != 0 ? put(tx, user_id, used, e) : 0;
+    return delta_bytes == 0  ? 0
+           : delta_bytes < 0 ? put(tx, user_id, used, e)
+                             : put_active(tx, user_id, used, e);
 }
 
 int store_usage_correct(struct store_tx *tx, const struct id *user_id, uint64_t mark,

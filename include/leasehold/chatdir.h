@@ -52,6 +52,11 @@ int chatdir_restore(const char *root, const char *quarantine, const struct id *u
                     const struct id *chat_id, struct err *e) MUST_CHECK;
 int chatdir_destroy(const char *quarantine, const struct id *user_id, const struct id *chat_id,
                     struct err *e) MUST_CHECK;
+/* What is left of a workspace without chats; one with a chat stays. To be swept behind it. */
+int chatdir_remove_workspace(const char *root, const char *quarantine, const struct id *user_id,
+                             struct err *e) MUST_CHECK;
+/* Takes apart whatever removals have left in the quarantine but chats. */
+int chatdir_sweep(const char *quarantine, struct err *e) MUST_CHECK;
 /* What a killed gateway has left there. `each` may restore, not destroy. */
 int chatdir_each_quarantined(const char *quarantine,
                              int (*each)(void *ctx, const struct id *user_id,

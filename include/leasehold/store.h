@@ -173,6 +173,15 @@ int store_chat_bump_generation(struct store_tx *tx, const struct id *chat_id, in
                                struct err *e) MUST_CHECK;
 int store_workspace_get(struct store_tx *tx, const struct id *user_id, struct workspace *ret,
                         struct err *e) MUST_CHECK;
+/* Those behind a user (zero: the first ones), in the order of users. `each` must not use the store. */
+int store_workspace_each(struct store_tx *tx, const struct id *after_user, int64_t limit,
+                         int (*each)(void *ctx, const struct workspace *w, struct err *e),
+                         void *ctx, struct err *e) MUST_CHECK;
+/* When something was last added to it, said in it, or a sandbox of it used. */
+int store_workspace_active_at(struct store_tx *tx, const struct id *user_id, int64_t *ret,
+                              struct err *e) MUST_CHECK;
+/* ERR_CONFLICT while there are chats in it. */
+int store_workspace_delete(struct store_tx *tx, const struct id *user_id, struct err *e) MUST_CHECK;
 int store_chat_count(struct store_tx *tx, const struct id *user_id, int64_t *ret,
                      struct err *e) MUST_CHECK;
 /* The chat with its sandboxes, their logs and leases; none of them may be active or open. */
