@@ -30,6 +30,7 @@ static const struct {
     {"Content-Length", HDR_CONTENT_LENGTH, true},
     {"Expect", HDR_EXPECT, false},
     {"Upgrade", HDR_UPGRADE, true},
+    {"Origin", HDR_ORIGIN, true},
     {"Sec-WebSocket-Key", HDR_WS_KEY, true},
     {"Sec-WebSocket-Version", HDR_WS_VERSION, true},
     {"Sec-WebSocket-Protocol", HDR_WS_PROTOCOL, true},

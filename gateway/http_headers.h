@@ -29,6 +29,7 @@ enum http_field {
     HDR_CONTENT_LENGTH,
     HDR_EXPECT,
     HDR_UPGRADE,
+    HDR_ORIGIN,
     HDR_WS_KEY,
     HDR_WS_VERSION,
     HDR_WS_PROTOCOL,

@@ -8,6 +8,7 @@
 
 #include "leasehold/clock.h"
 #include "leasehold/door_proto.h"
+#include "leasehold/json.h"
 #include "server_state.h"
 
 #define MISSED_MAX   2            /* pings without an answer */
@@ -18,6 +19,7 @@ enum {
     CLOSE_PROTOCOL = 1002,
     CLOSE_TYPE = 1003,
     CLOSE_NO_CODE = 1005, /* never on the wire */
+    CLOSE_NOT_UTF8 = 1007,
     CLOSE_LARGE = 1009,
 };
 
@@ -45,6 +47,23 @@ static const struct ws_protocol *protocol_find(const struct conn *c, const char 
     return NULL;
 }
 
+/* A program sends no Origin. A page may connect to where it came from, and to who lists its origin. */
+static bool origin_allowed(const struct conn *c, const struct http_head *head)
+{
+    const char *origin = head->field[HDR_ORIGIN];
+    const struct list *allowed = &c->server->cfg->http.origins;
+    const char *host = strstr(origin, "://");
+    if (c->local || origin[0] == '\0' || (host && !strcmp(host + 3, head->field[HDR_HOST]))) {
+        return true;
+    }
+    for (size_t i = 0; i < allowed->n; i++) {
+        if (strcmp(((char **)allowed->items)[i], origin) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static int upgrade_check(struct conn *c, const struct http_head *head, struct err *e)
 {
     if (head->method != HTTP_GET || head->minor != 1 || head->body_len != 0) {
@@ -55,6 +74,9 @@ static int upgrade_check(struct conn *c, const struct http_head *head, struct er
     }
     if (strlen(head->field[HDR_WS_KEY]) != KEY_TEXT) {
         return err_set(e, ERR_MALFORMED_REQUEST, "Sec-WebSocket-Key is malformed");
+    }
+    if (!origin_allowed(c, head)) {
+        return err_set(e, ERR_FORBIDDEN, "pages of this origin may not connect (http.origins)");
     }
     c->ws.protocol = protocol_find(c, head->field[HDR_WS_PROTOCOL]);
     if (c->ws.protocol == NULL) {
@@ -220,6 +242,9 @@ static void on_close(struct conn *c)
     } else if (c->ws.frame.len >= 2) {
         code = payload[0] << 8 | payload[1];
         code = ws_close_code_valid(code) ? code : CLOSE_PROTOCOL;
+        if (!utf8_valid(c->ws.control + 2, (size_t)c->ws.frame.len - 2)) {
+            code = CLOSE_NOT_UTF8;
+        }
     }
     c->ws.finished = true;
     if (c->state == CONN_WS) {

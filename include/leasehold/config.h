@@ -25,6 +25,7 @@ struct config_app {
 struct config_http {
     char *host;
     int64_t port, max_body_bytes;
+    struct list origins; /* char * */
     struct config_tls tls;
 };
 

@@ -402,8 +402,24 @@ void client_free(struct client *cl)
 
 /* --- libwebsockets --------------------------------------------------------------------------- */
 
-static int peer_closes(struct client *cl, const unsigned char *in, size_t len)
+/* libwebsockets echoes what stands at `in`, and lets codes over 4999 and any bytes of a reason pass. */
+static void echo_mend(unsigned char *in, size_t len)
 {
+    int code = in[0] << 8 | in[1];
+    bool text = utf8_valid((const char *)in + 2, len - 2);
+
+    if (code <= CLOSE_CODE_MAX && text)
+        return;
+    code = text ? CLOSE_BAD_FRAME : CLOSE_BAD_TEXT;
+    in[0] = (unsigned char)(code >> 8);
+    in[1] = (unsigned char)code;
+    memset(in + 2, ' ', len - 2);
+}
+
+static int peer_closes(struct client *cl, unsigned char *in, size_t len)
+{
+    if (len >= 2)
+        echo_mend(in, len);
     if (len >= 2)
         cl->peer_code = in[0] << 8 | in[1];
     if (len >= 2)
