@@ -220,13 +220,21 @@ void op_sandbox_open_key(struct call *c, struct id *ret);
 void op_sandbox_create_key(struct call *c, struct id *ret);
 void op_sandbox_stop_key(struct call *c, struct id *ret);
 
-/* --- ops_stats.c ----------------------------------------------------------------------------- */
+/* --- ops_look.c ------------------------------------------------------------------------------ */
 
 struct sandbox_stats_view {
     int64_t cpu_usage_us, memory_bytes, memory_peak_bytes, pids, at;
 };
-extern const struct field sandbox_stats_out[];
+struct sandbox_logs_args {
+    struct id session_id;
+    bool follow;
+    int64_t tail, since;
+};
+extern const struct field sandbox_stats_out[], sandbox_logs_in[];
 int op_sandbox_stats(struct call *c, struct err *e);
+int op_sandbox_logs(struct call *c, struct err *e);
+int op_sandbox_logs_give(struct call *c, struct op_piece *piece, struct err *e);
+void op_sandbox_logs_close(struct call *c);
 
 /* --- ops_node.c ------------------------------------------------------------------------------ */
 

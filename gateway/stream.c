@@ -85,6 +85,17 @@ void stream_forget(struct stream *st)
     st->known = false;
 }
 
+void streams_drain(struct streams *all)
+{
+    struct stream *st, *next;
+
+    for (st = all->first; st; st = next) {
+        next = st->next; /* it may be gone with its last piece */
+        if (st->known && st->call->streams && st->call->answer_len < 0)
+            stream_out_drain(st);
+    }
+}
+
 /* --- jobs ------------------------------------------------------------------------------------ */
 
 struct stream *stream_of_job(struct job *job)

@@ -23,6 +23,9 @@ void streams_free(struct streams *all); /* takes NULL; none is left */
 /* Everything that is not complete is undone. The lanes have been joined, the store is still open. */
 void streams_stop(struct streams *all);
 
+/* SIGTERM came: answers without an end, such as a log that is followed, end where they are. */
+void streams_drain(struct streams *all);
+
 /* A place for a call whose row may stream. ERR_BUSY. */
 int stream_enter(struct call *c, struct err *e) MUST_CHECK;
 void stream_leave(struct call *c);
@@ -98,5 +101,6 @@ void stream_out_gone(struct stream *st);
 void stream_out_close(struct stream *st); /* blocks */
 void stream_out_first(struct stream *st); /* blocks */
 void stream_out_stopped(struct stream *st);
+void stream_out_drain(struct stream *st);
 
 #endif

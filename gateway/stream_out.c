@@ -192,6 +192,16 @@ static void fill_next(struct stream *st)
         stream_submit(st, fill_run, fill_done);
 }
 
+static void send_end(struct stream *st)
+{
+    struct buf none;
+
+    st->over = true;
+    st->queued++;
+    buf_init(&none, 1);
+    server_send(st->call->s->server, st->conn, &none, true);
+}
+
 static void timer_fired(void *ctx)
 {
     fill_next(ctx);
@@ -244,6 +254,8 @@ static void filled(struct stream *st)
         end(st);
     else if (st->call->rc)
         server_cut(st->call->s->server, st->conn); /* streams_gone follows */
+    else if (!st->slots[st->filling].len && !st->over && st->call->s->draining)
+        send_end(st);
     else if (!st->slots[st->filling].len && !st->over)
         wait_again(st);
     else
@@ -275,6 +287,16 @@ void stream_out_gone(struct stream *st)
         server_timer_stop(st->timer);
     if (!st->busy)
         end(st);
+}
+
+/* One that is busy, or has pieces to send, sees it when it has nothing to give. */
+void stream_out_drain(struct stream *st)
+{
+    if (st->busy || st->over || st->queued)
+        return;
+    if (st->timer)
+        server_timer_stop(st->timer);
+    send_end(st);
 }
 
 void stream_out_stopped(struct stream *st)

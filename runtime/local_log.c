@@ -1,7 +1,7 @@
 /*
  * Reading keep.log while leasekeep writes it. It is two files: at a rotation keep.log becomes
- * keep.log.old and a new one is begun. A reader holds the file it reads by its descriptor, so a rotation
- * takes nothing from it; one that is two rotations behind goes on with what is kept.
+ * keep.log.old and a new one is begun. A reader holds the file it reads by its descriptor, so two rotations
+ * take nothing from it; one that is further behind goes on with what is kept.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -151,25 +151,40 @@ static void begin_tail(struct keep_log *l, int64_t tail)
 
 /* --- reading ----------------------------------------------------------------------------------- */
 
-/* Whether there is a next file: keep.log is no longer the one that was read to its end. */
+static void go_on_with(struct keep_log *l, int fd)
+{
+    if (l->fd[l->at] >= 0)
+        close(l->fd[l->at]);
+    l->fd[l->at] = fd;
+    l->pos = 0;
+}
+
+/* Whether there is a next file: keep.log is no longer the one that was read to its end. Then the next is
+ * keep.log.old, unless that is what was read. */
 static bool next_file(struct keep_log *l)
 {
-    int fd;
+    int now, old;
 
     if (l->at == 0) {
         l->at = 1;
         l->pos = 0;
         return true;
     }
-    fd = open_file(l->run_path, KEEP_LOG_FILE);
-    if (fd < 0 || same_file(fd, l->fd[1])) {
-        if (fd >= 0)
-            close(fd);
+    now = open_file(l->run_path, KEEP_LOG_FILE);
+    if (now < 0 || same_file(now, l->fd[1])) {
+        if (now >= 0)
+            close(now);
         return false;
     }
-    close(l->fd[1]);
-    l->fd[1] = fd;
-    l->pos = 0;
+    old = open_file(l->run_path, KEEP_LOG_FILE KEEP_OLD);
+    if (old >= 0 && !same_file(old, l->fd[1]) && !same_file(old, now)) {
+        close(now);
+        go_on_with(l, old);
+        return true;
+    }
+    if (old >= 0)
+        close(old);
+    go_on_with(l, now);
     return true;
 }
 

@@ -154,7 +154,11 @@ static void test_what_is_written_later_is_read_later_also_over_rotations(void **
     rotate();
     assert_string_equal(read_all(l), "");
     put_text("keep.log", "four\n");
-    assert_string_equal(read_all(l), "four\n");
+    rotate();
+    put_text("keep.log", "five\n");
+    rotate();
+    put_text("keep.log", "six\n");
+    assert_string_equal(read_all(l), "four\nfive\nsix\n");
     l->v->free(l);
 }
 
