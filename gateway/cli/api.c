@@ -141,6 +141,41 @@ int api_call(struct api *api, const char *method, const char *path, const struct
     return rc;
 }
 
+static enum http_client_body fetch_head(void *ctx, long status)
+{
+    (void)ctx;
+    return status >= 200 && status < 300 ? HTTP_CLIENT_STREAM : HTTP_CLIENT_COLLECT;
+}
+
+static bool fetch_data(void *ctx, const char *data, size_t len)
+{
+    const struct api_sink *sink = ctx;
+    return sink->data(sink->ctx, data, len);
+}
+
+int api_fetch(struct api *api, const char *path, const struct api_sink *sink,
+              struct api_answer *ret, struct err *e)
+{
+    struct http_client_sink taken = {
+        .ctx = (void *)(uintptr_t)sink, .head = fetch_head, .data = fetch_data};
+    const char *headers[] = {api->access->authorization, NULL};
+    char *url = NULL;
+    if (asprintf(&url, "%s%s", api->access->base_url, path) < 0) {
+        return err_set(e, ERR_INTERNAL, "no memory");
+    }
+    struct http_client_request req = {
+        .method = "GET",
+        .url = url,
+        .headers = headers[0][0] != '\0' ? headers : NULL,
+        .sink = &taken,
+        .ca_file = api->access->ca_file,
+        .timeout_ms = HTTP_CLIENT_NO_DEADLINE,
+    };
+    int rc = run(api, &req, ret, e);
+    free(url);
+    return rc;
+}
+
 bool api_answer_ok(const struct api_answer *a)
 {
     return a->status >= 200 && a->status < 300;

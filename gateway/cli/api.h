@@ -56,6 +56,15 @@ void api_answer_done(struct api_answer *a); /* cleanses: bodies may hold a token
 int api_call(struct api *api, const char *method, const char *path, const struct buf *body,
              long timeout_ms, struct api_answer *ret, struct err *e) MUST_CHECK;
 
+/* A GET whose answer is taken while it comes: the pieces of a success go to `data` (false: enough), the
+ * text of a refusal into *ret. It may take any time. -1: as api_call. */
+struct api_sink {
+    void *ctx;
+    bool (*data)(void *ctx, const char *data, size_t len);
+};
+int api_fetch(struct api *api, const char *path, const struct api_sink *sink,
+              struct api_answer *ret, struct err *e) MUST_CHECK;
+
 /* Did the answer grant what was asked? */
 bool api_answer_ok(const struct api_answer *a);
 

@@ -35,6 +35,7 @@ int rest_run(const struct cli *cli, const struct command *cmd, const struct opti
 /* One lease is named in the path, many by a selector in the body. */
 int revoke_run(const struct cli *cli, const struct command *cmd, const struct options *o);
 
+int logs_run(const struct cli *cli, const struct command *cmd, const struct options *o);
 int connect_run(const struct cli *cli, const struct command *cmd, const struct options *o);
 
 /* "leasectl: …" on stderr for an error of our own; returns its exit code. */

@@ -180,6 +180,27 @@ static const struct opt_spec sandbox_list_opts[] = {
 static const struct opt_spec sandbox_renew_opts[] = {
     OPERAND("ID", "the session's id"), IDLE_TTL, {0}};
 
+static const struct opt_spec sandbox_logs_opts[] = {
+    OPERAND("ID", "the session's id"),
+    {.name = "--follow",
+     .kind = OPT_FLAG,
+     .member = "follow",
+     .help = "go on until the sandbox has ended"},
+    {.name = "--tail",
+     .kind = OPT_INT,
+     .member = "tail",
+     .value = "LINES",
+     .min = 0,
+     .max = 1000000,
+     .help = "begin so many lines before the end (default: with the oldest that is kept)"},
+    {.name = "--since",
+     .kind = OPT_TEXT,
+     .member = "since",
+     .value = "TIME",
+     .help = "only what was said at TIME (2026-01-31T12:00:00Z) or later"},
+    {0},
+};
+
 static const struct opt_spec sandbox_stop_opts[] = {
     OPERAND("ID", "the session's id"),
     REASON,
@@ -422,6 +443,13 @@ const struct command commands[] = {
      .view = &view_sandbox,
      .timeout_ms = QUICK,
      .run = rest_run},
+    {.name = "sandbox logs",
+     .summary = "Show what the agent of a running sandbox says on its standard error.",
+     .notes = "On a terminal, control characters are shown as \"?\".\n",
+     .opts = sandbox_logs_opts,
+     .method = "GET",
+     .path = "/sandboxes/{}/logs",
+     .run = logs_run},
     {.name = "sandbox stop",
      .summary = "Stop a sandbox; its leases end.",
      .opts = sandbox_stop_opts,

@@ -190,6 +190,22 @@ class Logs(unittest.TestCase):
         problem = self.gateway.expect(409, "GET", self.path)
         self.assertEqual(problem["code"], "session_not_running")
 
+    def test_leasectl_shows_and_follows(self):
+        session = self.sandbox["session_id"]
+        self.say("one", "two")
+        self.eventually(b"one\ntwo\n")
+        shown = self.gateway.ctl("sandbox", "logs", session, "--tail", "1")
+        self.assertEqual((shown.returncode, shown.stdout, shown.stderr), (0, "two\n", ""))
+        ender = threading.Timer(1, self.gateway.ctl, ("sandbox", "stop", session))
+        ender.start()
+        shown = self.gateway.ctl("sandbox", "logs", session, "--follow")
+        ender.join()
+        self.assertEqual((shown.returncode, shown.stdout), (0, "one\ntwo\n"))
+        gone = self.gateway.ctl("sandbox", "logs", session)
+        self.assertEqual((gone.returncode, gone.stdout), (1, ""))
+        self.assertIn("session_not_running", gone.stderr)
+        self.assertEqual(self.gateway.ctl("sandbox", "logs", str(uuid.uuid4())).returncode, 3)
+
 
 if __name__ == "__main__":
     unittest.main()
