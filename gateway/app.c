@@ -19,6 +19,7 @@
 #include "idempotency.h"
 #include "meters.h"
 #include "rest.h"
+#include "retention.h"
 #include "sessions.h"
 #include "signing_keys.h"
 #include "spools.h"
@@ -227,6 +228,7 @@ static void cleanup_due(void *ctx)
     idempotency_cleanup(s);
     event_feed_cleanup(s);
     signing_keys_cleanup(s->signing);
+    retention_count_active(s->retention);
     server_timer_arm(s->cleanup_timer, s->cfg->sandbox.cleanup_interval_seconds * 1000);
 }
 
@@ -420,11 +422,12 @@ static int brokers_make(struct app *a, struct err *e)
     s->spools = spools_new(s);
     s->history = history_queues_new(s);
     s->trail = trail_new(s);
+    s->retention = retention_new(s);
     s->streams = streams_new(s, queue_max("LEASEHOLD_TEST_STREAMS_MAX", STREAMS_MAX));
     s->bots = bot_ws_new(s);
     s->host.wait_ctx = s->sessions;
     if (!s->auth || !s->broker || !s->sessions || !s->spools || !s->history || !s->trail ||
-        !s->bots || !s->streams)
+        !s->retention || !s->bots || !s->streams)
         return err_set(e, ERR_INTERNAL, "no memory");
     return auth_load(s->auth, s->store, e);
 }
@@ -478,6 +481,7 @@ static void app_done(struct app *a)
     spools_free(s->spools);
     history_queues_free(s->history);
     trail_free(s->trail);
+    retention_free(s->retention);
     streams_free(s->streams);
     s->streams = NULL;
     bot_ws_free(s->bots);
@@ -523,6 +527,7 @@ static int app_serve(struct app *a, struct err *e)
 
     server_timer_arm(a->s.broker_timer, 0);
     spools_cleanup(a->s.spools); /* what an earlier life has left */
+    retention_start(a->s.retention);
     lag_arm(a);
     server_timer_arm(a->s.cleanup_timer, a->cfg.sandbox.cleanup_interval_seconds * 1000);
     profiles_warn(a);

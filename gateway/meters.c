@@ -42,6 +42,7 @@ static const char *const verdict_values[] = {"malformed",     "bad_header",  "un
                                              "bad_proof",     "agent_ended", "old_generation",
                                              "door_not_live", "behind",      "too_many_connections",
                                              "no_token",      "other",       NULL};
+static const char *const retention_values[] = {"file", "workspace", NULL};
 static const char *const connect_values[] = {"first", "again", NULL};
 
 #define LABEL(name, values) .labels = {{(name), (values)}}
@@ -209,6 +210,30 @@ static const struct metric_spec specs[METERS] = {
                              .help =
                                  "Entries not written because a door or strangers made too many.",
                              .kind = METRIC_COUNTER},
+    [METER_RETENTION_REMOVED] = {.name = "leasehold_retention_removed_total",
+                                 .help = "Things that retention has removed.",
+                                 .kind = METRIC_COUNTER,
+                                 LABEL("kind", retention_values)},
+    [METER_RETENTION_BYTES] = {.name = "leasehold_retention_removed_bytes_total",
+                               .help = "What came free by that.",
+                               .kind = METRIC_COUNTER,
+                               LABEL("kind", retention_values)},
+    [METER_RETENTION_ERRORS] = {.name = "leasehold_retention_errors_total",
+                                .help = "Things that retention could not look at or remove.",
+                                .kind = METRIC_COUNTER,
+                                LABEL("kind", retention_values)},
+    [METER_WORKSPACES] = {.name = "leasehold_workspaces",
+                          .help = "Workspaces at the last round of retention.",
+                          .kind = METRIC_GAUGE},
+    [METER_WORKSPACES_OVER] = {.name = "leasehold_workspaces_over_quota",
+                               .help = "Of them those that hold more than they may.",
+                               .kind = METRIC_GAUGE},
+    [METER_STORAGE_USED] = {.name = "leasehold_storage_used_bytes",
+                            .help = "What all of them held then.",
+                            .kind = METRIC_GAUGE},
+    [METER_STORAGE_QUOTA] = {.name = "leasehold_storage_quota_bytes",
+                             .help = "What each of them may hold.",
+                             .kind = METRIC_GAUGE},
     [METER_PROCESS_CPU] = {.name = "process_cpu_seconds_total",
                            .help = "User and system time.",
                            .kind = METRIC_COUNTER,

@@ -315,6 +315,22 @@ int op_audit_list(struct call *c, struct err *e);
 void op_audit_verify_key(struct call *c, struct id *ret);
 int op_audit_verify(struct call *c, struct err *e);
 
+/* --- ops_retention.c ------------------------------------------------------------------------- */
+
+struct retention_run_args {
+    bool dry_run;
+};
+struct retention_view {
+    char *kind, *id, *reason;
+    int64_t size_bytes;
+};
+struct retention_result {
+    struct list items;
+};
+extern const struct field retention_run_in[], retention_run_out[];
+void op_retention_key(struct call *c, struct id *ret);
+int op_retention_run(struct call *c, struct err *e);
+
 /* --- ops_introspect.c ------------------------------------------------------------------------ */
 
 struct introspect_args {

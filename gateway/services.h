@@ -23,6 +23,7 @@ struct bot_ws;
 struct history_queues;
 struct event_feed;
 struct signing_keys;
+struct retention;
 struct sessions;
 struct spools;
 struct streams;
@@ -54,6 +55,7 @@ struct services {
     struct sessions *sessions;      /* see sessions.h */
     struct spools *spools;          /* see spools.h */
     struct history_queues *history; /* loop */
+    struct retention *retention;    /* loop */
     struct trail *trail;            /* loop */
     struct idempotent *idempotent;  /* loop: requests with an Idempotency-Key that run */
     struct server_timer *broker_timer, *cleanup_timer;

@@ -55,6 +55,38 @@ int chatdir_destroy(const char *quarantine, const struct id *user_id, const stru
 /* What is left of a workspace without chats; one with a chat stays. To be swept behind it. */
 int chatdir_remove_workspace(const char *root, const char *quarantine, const struct id *user_id,
                              struct err *e) MUST_CHECK;
+/* --- files that lie idle ---------------------------------------------------------------------- */
+
+struct chatdir_file {
+    int dir; /* it stands in; borrowed */
+    const char *name;
+    bool is_top;     /* it stands in files/ itself */
+    int64_t used_at; /* by the file system: last read, written or changed */
+    int64_t size_bytes;
+    bool is_last_name; /* the bytes go with it */
+};
+
+struct chatdir_idle {
+    int64_t before_ms;                                                   /* used_at before this */
+    int (*file)(void *ctx, const struct chatdir_file *f, struct err *e); /* -1 ends it */
+    void *ctx;
+};
+
+int chatdir_each_idle(const char *root, const struct id *user_id, const struct id *chat_id,
+                      const struct chatdir_idle *idle, struct err *e) MUST_CHECK;
+
+/* A file in the quarantine (which must be there), to be restored or forgotten: then it is swept. Only
+ * while no sandbox can reach it. One that a crash has left in between stays, as held.<id>/file. */
+struct chatdir_held {
+    int dir, top; /* where it came from; the quarantine */
+    char *name;
+    struct id box;
+};
+int chatdir_quarantine_file(const char *quarantine, const struct chatdir_file *f,
+                            struct chatdir_held *ret, struct err *e) MUST_CHECK;
+int chatdir_restore_file(struct chatdir_held *h, struct err *e) MUST_CHECK;
+void chatdir_forget_file(struct chatdir_held *h);
+
 /* Takes apart whatever removals have left in the quarantine but chats. */
 int chatdir_sweep(const char *quarantine, struct err *e) MUST_CHECK;
 /* What a killed gateway has left there. `each` may restore, not destroy. */

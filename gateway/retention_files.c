@@ -1,0 +1,185 @@
+/* Files of a chat that nobody has read or written for long. */
+#include <stdio.h>
+#include <string.h>
+
+#include "chats.h"
+#include "leasehold/chatdir.h"
+#include "retention.h"
+
+#define BATCH   32 /* files that go by one write */
+#define ID_ROOM (ID_TEXT + 264)
+
+struct idle_file {
+    struct chatdir_held held;
+    int64_t bytes; /* that go with it */
+    char id[ID_ROOM];
+};
+
+struct cleaning {
+    const struct retention_round *r;
+    const struct id *user_id, *chat_id;
+    char quarantine[4096];
+    int64_t before_ms;
+    struct idle_file files[BATCH];
+    size_t n;
+    bool more;
+    int rc;
+    struct err *e;
+};
+
+static int refuse_lease(void *ctx, const struct lease *l, struct err *e)
+{
+    (void)ctx;
+    (void)l;
+    return err_set(e, ERR_CONFLICT, "the chat has a live lease");
+}
+
+/* 0: the chat is at rest. */
+static int at_rest(struct store_tx *tx, void *arg, struct err *e)
+{
+    const struct caller everybody = {.role = ROLE_ADMIN};
+    const struct cleaning *c = arg;
+    const struct store_match of_chat = {.by = MATCH_CHAT, .id = *c->chat_id};
+    struct sandbox active;
+
+    if (!store_sandbox_active(tx, c->chat_id, &active, e))
+        return err_set(e, ERR_CHAT_HAS_ACTIVE_SANDBOX, "the chat has a sandbox");
+    return e->code == ERR_NOT_FOUND
+               ? store_lease_each_match(tx, &of_chat, &everybody, refuse_lease, NULL, e)
+               : -1;
+}
+
+/* --- looking, without the chat's lock ---------------------------------------------------------- */
+
+static void file_id(const struct cleaning *c, const struct chatdir_file *f,
+                    char ret[static ID_ROOM])
+{
+    snprintf(ret, ID_ROOM, "%s/%.255s", ID_STR(c->chat_id), f->name);
+}
+
+static int64_t freed_by(const struct chatdir_file *f)
+{
+    return f->is_last_name ? f->size_bytes : 0;
+}
+
+static int note_one(void *ctx, const struct chatdir_file *f, struct err *e)
+{
+    struct cleaning *c = ctx;
+    char id[ID_ROOM];
+
+    (void)e;
+    c->more = true;
+    if (c->r->dry_run) {
+        file_id(c, f, id);
+        retention_tell(c->r, RETENTION_FILE, id, "idle", freed_by(f));
+    }
+    return 0;
+}
+
+static int walk(struct cleaning *c,
+                int (*file)(void *ctx, const struct chatdir_file *f, struct err *e), struct err *e)
+{
+    const struct chatdir_idle idle = {.before_ms = c->before_ms, .file = file, .ctx = c};
+
+    return chatdir_each_idle(c->r->s->cfg->sandbox.chats_root, c->user_id, c->chat_id, &idle, e);
+}
+
+/* --- removing, under the lock ------------------------------------------------------------------ */
+
+/* The walk has looked at it a moment ago, and nothing but the file lane can reach it now. */
+static int take_one(void *ctx, const struct chatdir_file *f, struct err *e)
+{
+    struct cleaning *c = ctx;
+    struct idle_file *file = &c->files[c->n];
+
+    if (c->n == BATCH) {
+        c->more = true;
+        return 0;
+    }
+    if (chatdir_quarantine_file(c->quarantine, f, &file->held, e))
+        return -1;
+    file->bytes = freed_by(f);
+    file_id(c, f, file->id);
+    c->n++;
+    return 0;
+}
+
+static int remove_rows(struct store_tx *tx, void *arg, struct err *e)
+{
+    const struct cleaning *c = arg;
+    int64_t bytes = 0;
+
+    if (at_rest(tx, arg, e))
+        return -1;
+    for (size_t i = 0; i < c->n; i++) {
+        const struct audit_deed deed = {.caller = c->r->caller,
+                                        .action = "retention.file",
+                                        .kind = "file",
+                                        .name = c->files[i].id,
+                                        .detail = "idle"};
+
+        if (store_audit_deed(tx, &deed, e))
+            return -1;
+        bytes += c->files[i].bytes;
+    }
+    return store_usage_add(tx, c->user_id, -bytes, false, e);
+}
+
+static void restore(struct cleaning *c)
+{
+    struct err e;
+
+    for (size_t i = 0; i < c->n; i++)
+        if (chatdir_restore_file(&c->files[i].held, &e))
+            log_error(c->r->s->log, "quarantine_failed", &e, LF_STR("file", c->files[i].id));
+}
+
+static int remove_batch(struct cleaning *c, struct err *e)
+{
+    c->n = 0;
+    c->more = false;
+    if (store_read(c->r->s->store, at_rest, c, e))
+        return -1;
+    if (walk(c, take_one, e) || (c->n && store_write_end(c->r->s->store, remove_rows, c, e))) {
+        restore(c);
+        return -1;
+    }
+    for (size_t i = 0; i < c->n; i++) {
+        chatdir_forget_file(&c->files[i].held);
+        retention_tell(c->r, RETENTION_FILE, c->files[i].id, "idle", c->files[i].bytes);
+    }
+    return 0;
+}
+
+static void remove_held(void *arg)
+{
+    struct cleaning *c = arg;
+
+    store_usage_hold(c->r->s->store, c->user_id);
+    c->rc = remove_batch(c, c->e);
+    store_usage_release(c->r->s->store, c->user_id);
+}
+
+static void remove_locked(void *arg)
+{
+    struct cleaning *c = arg;
+
+    if (lane_call(c->r->s->file, c->chat_id, remove_held, c, c->e))
+        c->rc = -1;
+}
+
+int retention_files(const struct retention_round *r, const struct id *user_id,
+                    const struct id *chat_id, struct err *e)
+{
+    struct services *s = r->s;
+    struct cleaning c = {.r = r, .user_id = user_id, .chat_id = chat_id, .e = e};
+
+    c.before_ms = clock_wall_ms(s->clock) - s->cfg->retention.file_idle_seconds * 1000;
+    if (store_read(s->store, at_rest, &c, e) ||
+        chats_quarantine(s, c.quarantine, sizeof c.quarantine, e) || walk(&c, note_one, e))
+        return -1;
+    while (c.more && !r->dry_run && !s->stopping)
+        if (lane_call(s->runtime, chat_id, remove_locked, &c, e) || c.rc)
+            return -1;
+    return 0;
+}

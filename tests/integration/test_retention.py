@@ -1,0 +1,131 @@
+"""Retention: what lies idle goes, told and audited; what is in use, or cannot be looked at, stays."""
+
+import os
+import time
+import unittest
+import uuid
+
+from gateway import Gateway
+
+IDLE = 1
+
+
+class Files(unittest.TestCase):
+    def setUp(self):
+        self.gateway = Gateway.for_test(
+            self, {"retention": {"file_idle_seconds": IDLE, "interval_seconds": 3600}}
+        )
+        self.user = str(uuid.uuid4())
+        self.chat = self.gateway.new_chat(self.user)["chat_id"]
+
+    def files(self, chat=None):
+        return os.path.join(
+            self.gateway.dir, "data", "workspaces", self.user, "chats", chat or self.chat, "files"
+        )
+
+    def write(self, name, data=b"x" * 100, chat=None):
+        path = os.path.join(self.files(chat), name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as out:
+            out.write(data)
+        return path
+
+    def run_round(self, dry=False):
+        query = "?dry_run=1" if dry else ""
+        return self.gateway.expect(200, "POST", f"/retention/run{query}", {})["items"]
+
+    def used(self):
+        return self.gateway.expect(200, "GET", f"/users/{self.user}/workspace")["used_bytes"]
+
+    def test_idle_files_go_and_others_stay(self):
+        paths = [self.write(name) for name in ("a", "d/e/f", "\u00e9")]
+        with_times = self.write("kept_times")
+        os.symlink("/etc/passwd", os.path.join(self.files(), "link"))
+        before = self.used()
+        time.sleep(IDLE + 0.1)
+        fresh = self.write("fresh")
+        os.utime(with_times, (1, 1))  # as of 1970, but by ctime it was touched just now
+        self.assertEqual(self.run_round(dry=True), self.run_round(dry=True))
+        self.assertTrue(all(os.path.exists(path) for path in paths))
+        expected = [f"{self.chat}/{os.path.basename(path)}" for path in paths]
+        for dry in (True, False):
+            items = self.run_round(dry)
+            self.assertEqual(sorted(item["id"] for item in items), sorted(expected))
+            self.assertEqual({(i["kind"], i["reason"], i["size_bytes"]) for i in items},
+                             {("file", "idle", 100)})
+        self.assertFalse(any(os.path.exists(path) for path in paths))
+        self.assertTrue(os.path.exists(fresh) and os.path.exists(with_times))
+        self.assertTrue(os.path.islink(os.path.join(self.files(), "link")))
+        self.assertEqual(self.run_round(), [])
+        self.assertEqual(self.used(), before - 300 + 100)
+        entries = self.gateway.expect(200, "GET", "/audit?action=retention.file")["items"]
+        self.assertEqual(sorted(e["object"] for e in entries), sorted("file:" + e for e in expected))
+        self.assertEqual(os.listdir(os.path.join(self.gateway.dir, "data", "quarantine")), [])
+
+    def test_more_than_one_batch_goes(self):
+        for i in range(100):
+            self.write(f"f{i}")
+        time.sleep(IDLE + 0.1)
+        self.assertEqual(len(self.run_round()), 100)
+        self.assertEqual(os.listdir(self.files()), [])
+
+    def test_a_second_name_frees_nothing(self):
+        path = self.write("a")
+        os.link(path, path + "2")
+        time.sleep(IDLE + 0.1)
+        self.assertEqual([item["size_bytes"] for item in self.run_round()], [0])
+        time.sleep(IDLE + 0.1)  # the move of the first was a change of the file
+        self.assertEqual([item["size_bytes"] for item in self.run_round()], [100])
+
+    def test_a_chat_with_a_sandbox_keeps_everything(self):
+        path = self.write("a")
+        other = self.gateway.new_chat(self.user)["chat_id"]
+        gone = self.write("b", chat=other)
+        sandbox, _ = self.gateway.open(self.chat)
+        time.sleep(IDLE + 0.1)
+        self.assertEqual([i["id"] for i in self.run_round()], [f"{other}/b"])
+        self.assertTrue(os.path.exists(path))
+        self.assertFalse(os.path.exists(gone))
+        self.gateway.expect(200, "POST", f"/sandboxes/{sandbox['session_id']}/stop", {})
+        self.assertEqual([i["id"] for i in self.run_round()], [f"{self.chat}/a"])
+
+    def test_what_cannot_be_moved_stays(self):
+        path = self.write("a")
+        time.sleep(IDLE + 0.1)
+        quarantine = os.path.join(self.gateway.dir, "data", "quarantine")
+        os.rmdir(quarantine)
+        self.assertEqual(self.run_round(), [])
+        self.assertTrue(os.path.exists(path))
+        self.assertTrue(self.gateway.log_lines("retention_failed"))
+
+    def test_only_admins_run_it(self):
+        key = self.gateway.new_key()
+        self.assertEqual(self.gateway.rest("POST", "/retention/run", {}, key=key)[0], 403)
+        self.assertEqual(self.gateway.rest("POST", "/retention/run?dry_run=2", {})[0], 422)
+
+
+class Workspaces(unittest.TestCase):
+    def test_idle_ones_go_by_the_clock(self):
+        gateway = Gateway.for_test(
+            self, {"retention": {"workspace_idle_seconds": IDLE, "interval_seconds": 1}}
+        )
+        idle, busy = str(uuid.uuid4()), str(uuid.uuid4())
+        chats = [gateway.new_chat(idle)["chat_id"] for _ in range(3)]
+        kept = gateway.new_chat(busy)["chat_id"]
+        gateway.open(kept)
+        deadline = time.monotonic() + 30
+        while gateway.rest("GET", f"/users/{idle}/workspace")[0] != 404:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.1)
+        for chat in chats:
+            self.assertEqual(gateway.rest("GET", f"/chats/{chat}")[0], 404)
+        self.assertFalse(os.path.exists(os.path.join(gateway.dir, "data", "workspaces", idle)))
+        gateway.expect(200, "GET", f"/chats/{kept}")
+        entries = gateway.expect(200, "GET", "/audit?action=retention.workspace")["items"]
+        self.assertEqual(
+            {e["object"] for e in entries},
+            {f"workspace:{idle}"} | {f"chat:{chat}" for chat in chats},
+        )
+        self.assertEqual({e["actor"] for e in entries}, {"gateway"})
+        _, _, metrics = gateway.rest("GET", "//metrics")
+        self.assertIn(b'leasehold_retention_removed_total{kind="workspace"} 1', metrics)
