@@ -54,8 +54,8 @@ test:
 	$(call preset,asan)
 	$(if $(fuzzers),$(call preset,fuzz,$(fuzzers)))
 	scripts/npm.sh tests/tools/openapi build/openapi-lint
-	$(run_tests) tools unit=build/release/bin integration=build/release/bin unit=build/asan/bin \
-		fuzz=build/fuzz/bin
+	$(run_tests) tools unit=build/release/bin property=build/release/bin integration=build/release/bin \
+		unit=build/asan/bin fuzz=build/fuzz/bin
 
 .PHONY: build
 build:
@@ -146,8 +146,13 @@ soak: test-valgrind build
 	LEASEHOLD_BIN=$(CURDIR)/build/release/bin $(PYTHON) tests/tools/contain.py 7200 -- \
 		$(PYTHON) tests/soak/kill_rounds.py --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED))
 
-.PHONY: sim package
-sim package:
+# The simulation of the lease core with fresh seeds, for T seconds; SEED= replays one (STEPS= of it).
+.PHONY: sim
+sim: build
+	build/release/bin/lease_sim $(if $(SEED),--seed $(SEED),--time $(T)) $(if $(STEPS),--steps $(STEPS)) $(if $(V),--trace)
+
+.PHONY: package
+package:
 	@echo "make $@: not built yet (README.md, \"Not yet\")" >&2; exit 1
 
 .PHONY: clean

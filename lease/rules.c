@@ -76,38 +76,39 @@ static int64_t min64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* The ceiling that no renewal passes: policy, session and the caller's own credential. */
-static int64_t ceiling_ms(const struct lease_policy *p, const struct caller *caller,
+/* The ceiling that no renewal passes: policy, session and the caller's own credential, which ends at
+ * `until_ms`. */
+static int64_t ceiling_ms(const struct lease_policy *p, int64_t until_ms,
                           const struct sandbox *session, int64_t now_s)
 {
-    int64_t mex = (now_s + p->max_s) * 1000;
+    int64_t mex = min64((now_s + p->max_s) * 1000, until_ms);
 
     if (session->max_expires_at)
         mex = min64(mex, session->max_expires_at);
-    if (caller->expires_at)
-        mex = min64(mex, caller->expires_at);
     return mex / 1000 * 1000;
 }
 
 /* By the key's rows, in the write itself: what the request was admitted with may have been taken away
  * since, and nothing may be issued behind a revocation. */
 static int key_holds(struct store_tx *tx, const struct caller *caller, const struct id *user_id,
-                     bool *ret, struct err *e)
+                     int64_t *ret_until_ms, struct err *e)
 {
-    *ret = true;
-    return id_is_zero(&caller->key_id) ? 0
-                                       : store_api_key_may(tx, &caller->key_id, user_id, ret, e);
+    int64_t until_ms = INT64_MAX;
+
+    if (!id_is_zero(&caller->key_id) &&
+        store_api_key_may(tx, &caller->key_id, user_id, &until_ms, e))
+        return -1;
+    *ret_until_ms = caller->expires_at ? min64(until_ms, caller->expires_at) : until_ms;
+    return 0;
 }
 
 static int issue_allowed(struct store_tx *tx, const struct caller *caller,
                          const struct sandbox *session, const struct lease_request *r,
-                         struct err *e)
+                         int64_t *ret_until_ms, struct err *e)
 {
-    bool holds;
-
-    if (key_holds(tx, caller, &session->user_id, &holds, e))
+    if (key_holds(tx, caller, &session->user_id, ret_until_ms, e))
         return -1;
-    if (!holds || !caller_may_see(caller, &session->user_id) ||
+    if (!*ret_until_ms || !caller_may_see(caller, &session->user_id) ||
         (!id_is_zero(&r->user_id) && !id_equal(&r->user_id, &session->user_id)))
         return err_set(e, ERR_CHAT_NOT_FOUND, "no such chat of this user");
     return 0;
@@ -122,11 +123,11 @@ static int64_t expiry_ms(const struct lease_policy *p, int64_t now_ms, int64_t t
 }
 
 /* A ceiling that is here already: whose is it? */
-static int room_check(const struct caller *caller, int64_t now_ms, int64_t mex_ms, struct err *e)
+static int room_check(int64_t until_ms, int64_t now_ms, int64_t mex_ms, struct err *e)
 {
     if (mex_ms > now_ms + 1000)
         return 0;
-    if (caller->expires_at && caller->expires_at / 1000 * 1000 <= mex_ms)
+    if (until_ms / 1000 * 1000 <= mex_ms)
         return err_set(e, ERR_UNAUTHENTICATED, "the API key ends within a second");
     return err_set(e, ERR_SESSION_NOT_RUNNING, "the session ends within a second");
 }
@@ -148,16 +149,26 @@ static int quota_check(const struct store_tx *tx, const struct lease_policy *p,
     return 0;
 }
 
+/* *ret_mex_ms: the ceiling of what may be issued. */
+static int may_issue(struct store_tx *tx, const struct lease_policy *p, const struct caller *caller,
+                     const struct sandbox *session, const struct lease_request *r,
+                     int64_t *ret_mex_ms, struct err *e)
+{
+    int64_t now_ms = store_now_ms(tx), until_ms;
+
+    if (issue_allowed(tx, caller, session, r, &until_ms, e) || lease_request_check(p, r, "", e) ||
+        quota_check(tx, p, session, e))
+        return -1;
+    *ret_mex_ms = ceiling_ms(p, until_ms, session, now_ms / 1000);
+    return room_check(until_ms, now_ms, *ret_mex_ms, e);
+}
+
 int lease_may_issue(struct store_tx *tx, const struct lease_policy *p, const struct caller *caller,
                     const struct sandbox *session, const struct lease_request *r, struct err *e)
 {
-    int64_t now_ms = store_now_ms(tx);
+    int64_t mex_ms;
 
-    return issue_allowed(tx, caller, session, r, e) || lease_request_check(p, r, "", e) ||
-                   quota_check(tx, p, session, e) ||
-                   room_check(caller, now_ms, ceiling_ms(p, caller, session, now_ms / 1000), e)
-               ? -1
-               : 0;
+    return may_issue(tx, p, caller, session, r, &mex_ms, e);
 }
 
 int lease_issue(struct store_tx *tx, const struct lease_policy *p, const char *kid,
@@ -175,11 +186,10 @@ int lease_issue(struct store_tx *tx, const struct lease_policy *p, const char *k
         .max_connections = r->max_connections ? r->max_connections : 1,
         .state = LEASE_PENDING,
         .issued_at = now_s * 1000,
-        .max_expires_at = ceiling_ms(p, caller, session, now_s),
         .ep = session->generation,
     };
 
-    if (lease_may_issue(tx, p, caller, session, r, e))
+    if (may_issue(tx, p, caller, session, r, &l.max_expires_at, e))
         return -1;
     if (session->status != SANDBOX_RUNNING)
         return err_set(e, ERR_SESSION_NOT_RUNNING, "the session is %s",
@@ -216,14 +226,14 @@ int lease_renew(struct store_tx *tx, const struct lease_policy *p, const char *k
                 struct lease *ret, struct err *e)
 {
     int64_t now_ms = store_now_ms(tx);
+    int64_t until_ms;
     struct lease l;
-    bool holds;
 
     if (lease_visible(tx, caller, lease_id, &l, e) ||
         lease_request_check(p, &(struct lease_request){.ttl_s = ttl_s}, "", e) ||
-        key_holds(tx, caller, &l.user_id, &holds, e))
+        key_holds(tx, caller, &l.user_id, &until_ms, e))
         return -1;
-    if (!holds)
+    if (!until_ms)
         return err_set(e, ERR_NOT_FOUND, "no such lease");
     if (l.state != LEASE_PENDING && l.state != LEASE_ACTIVE)
         return err_set(e, ERR_LEASE_TERMINAL, "the lease is %s", lease_state_names[l.state]);

@@ -92,12 +92,12 @@ int store_api_key_update(struct store_tx *tx, const struct api_key *k, struct er
 }
 
 int store_api_key_may(struct store_tx *tx, const struct id *key_id, const struct id *user_id,
-                      bool *ret, struct err *e)
+                      int64_t *ret_until, struct err *e)
 {
     struct stmt st;
-    int64_t n;
     if (stmt_open(&st, tx->conn, "API key",
-                  "SELECT COUNT(*) FROM api_keys WHERE key_id = ? AND revoked_at = 0"
+                  "SELECT COALESCE(MAX(CASE expires_at WHEN 0 THEN 9223372036854775807"
+                  " ELSE expires_at END), 0) FROM api_keys WHERE key_id = ? AND revoked_at = 0"
                   " AND role IN ('bot', 'admin') AND (expires_at = 0 OR expires_at > ?)"
                   " AND (limited = 0 OR EXISTS (SELECT 1 FROM api_key_users"
                   " WHERE api_key_users.key_id = api_keys.key_id AND user_id = ?))",
@@ -107,11 +107,7 @@ int store_api_key_may(struct store_tx *tx, const struct id *key_id, const struct
     bind_id(&st, key_id);
     bind_int(&st, tx->now_ms);
     bind_id(&st, user_id);
-    if (stmt_end_with_int(&st, ERR_INTERNAL, &n, e) != 0) {
-        return -1;
-    }
-    *ret = n == 1;
-    return 0;
+    return stmt_end_with_int(&st, ERR_INTERNAL, ret_until, e);
 }
 
 static int count_users(struct store_tx *tx, const struct id *key_id, int64_t *ret, struct err *e)

@@ -155,6 +155,7 @@ int store_open(const struct store_options *options, struct store **ret, struct e
     o.group_max = o.group_max != 0 ? o.group_max : GROUP_MAX_DEFAULT;
     o.quota_bytes = o.quota_bytes != 0 ? o.quota_bytes : INT64_MAX;
     o.wait_ms = o.wait_ms != 0 ? o.wait_ms : WAIT_MS_DEFAULT;
+    o.clock = o.clock != NULL ? o.clock : &clock_system;
 
     struct store *s = calloc(1, sizeof(*s));
     if (s == NULL) {
@@ -205,8 +206,9 @@ int store_read(struct store *s, store_fn fn, void *arg, struct err *e)
     if (readers_take(&s->readers, &reader, e) != 0) {
         return -1;
     }
-    struct store_tx tx = {
-        .conn = &reader->conn, .now_ms = clock_wall_ms(&clock_system), .usage = &s->usage};
+    struct store_tx tx = {.conn = &reader->conn,
+                          .now_ms = clock_wall_ms(s->writer.options.clock),
+                          .usage = &s->usage};
     int rc = stmt_exec(&reader->conn, "BEGIN", e);
     if (rc == 0) {
         rc = fn(&tx, arg, e);

@@ -52,7 +52,7 @@ static int call_write(struct writer *w, struct store_job *j)
 {
     struct store_tx tx = {
         .conn = &w->conn,
-        .now_ms = clock_wall_ms(&clock_system),
+        .now_ms = clock_wall_ms(w->options.clock),
         .usage = w->usage,
         .changes = &w->changes,
         .audit = &w->audit,
@@ -348,6 +348,17 @@ static struct store_job *wait_for_group(struct writer *w)
     return group;
 }
 
+static bool turn(struct writer *w)
+{
+    pthread_mutex_lock(&w->lock);
+    struct store_job *group = dequeue_group(w);
+    pthread_mutex_unlock(&w->lock);
+    if (group != NULL) {
+        run_group(w, group);
+    }
+    return group != NULL;
+}
+
 static void *writer_main(void *arg)
 {
     struct writer *w = arg;
@@ -399,11 +410,14 @@ static int await_answer(struct writer *w, struct waiter *waiter, struct err *e)
 static int write_and_wait(struct store *s, const struct store_job *job, struct err *e)
 {
     struct writer *w = &s->writer;
-    assert(!pthread_equal(pthread_self(), w->thread));
+    assert(w->options.manual || !pthread_equal(pthread_self(), w->thread));
     struct waiter waiter = {.job = *job};
     waiter.job.job.run = waiter_answer;
     sem_init(&waiter.answered, 0, 0);
-    int rc = enqueue(w, &waiter.job, e) == 0 ? await_answer(w, &waiter, e) : -1;
+    int rc = enqueue(w, &waiter.job, e);
+    while (rc == 0 && w->options.manual && turn(w)) {
+    }
+    rc = rc == 0 ? await_answer(w, &waiter, e) : -1;
     sem_destroy(&waiter.answered);
     return rc;
 }
@@ -416,6 +430,11 @@ int store_write(struct store *s, store_fn fn, void *arg, struct err *e)
 int store_write_end(struct store *s, store_fn fn, void *arg, struct err *e)
 {
     return write_and_wait(s, &(struct store_job){.fn = fn, .arg = arg, .ends = true}, e);
+}
+
+bool store_turn(struct store *s)
+{
+    return turn(&s->writer);
 }
 
 size_t store_depth(const struct store *s)
@@ -448,6 +467,10 @@ int writer_start(struct writer *w, struct err *e)
 {
     pthread_mutex_init(&w->lock, NULL);
     monotonic_cond_init(&w->filled);
+    w->started = w->options.manual;
+    if (w->options.manual) {
+        return 0;
+    }
     int rc = pthread_create(&w->thread, NULL, writer_main, w);
     if (rc != 0) {
         pthread_cond_destroy(&w->filled);
@@ -468,7 +491,11 @@ void writer_stop(struct writer *w)
     w->closing = true;
     pthread_cond_signal(&w->filled);
     pthread_mutex_unlock(&w->lock);
-    pthread_join(w->thread, NULL);
+    while (w->options.manual && turn(w)) {
+    }
+    if (!w->options.manual) {
+        pthread_join(w->thread, NULL);
+    }
     pthread_cond_destroy(&w->filled);
     pthread_mutex_destroy(&w->lock);
     w->started = false;

@@ -14,6 +14,7 @@
 #ifndef LEASEHOLD_STORE_H
 #define LEASEHOLD_STORE_H
 
+#include "leasehold/clock.h"
 #include "leasehold/lanes.h"
 #include "leasehold/log.h"
 #include "leasehold/model.h"
@@ -121,6 +122,10 @@ struct store_options {
     void (*logged)(void *ctx, const struct store_event_batch *batch);
     void *logged_ctx;
     struct store_meters meters;
+    const struct clock *clock; /* what store_now_ms answers; NULL: the system's */
+    /* No writer thread: the owner's one thread runs what is queued by store_turn (store_write does
+     * so by itself), so that a simulation says when a group is committed and of what. */
+    bool manual;
 };
 
 /* Opens (makes) the file, runs pending migrations, quick_check after an unclean stop. */
@@ -151,6 +156,9 @@ struct store_job {
 int store_submit(struct store *s, struct store_job *j, struct err *e) MUST_CHECK; /* any thread */
 
 size_t store_depth(const struct store *s); /* writes waiting or running; any thread */
+
+/* Of a `manual` store: runs what is queued as one group, to its answers. False: nothing was. */
+bool store_turn(struct store *s);
 
 /* Runs fn on a read snapshot, on the calling thread (blocks for a free connection, 5 s at most). Not
  * for the loop. Writing verbs fail with ERR_INTERNAL there. */
@@ -298,9 +306,10 @@ int store_api_key_each(struct store_tx *tx, struct arena *arena,
                        struct err *e) MUST_CHECK;
 /* Writes every column that may change, and the users. */
 int store_api_key_update(struct store_tx *tx, const struct api_key *k, struct err *e) MUST_CHECK;
-/* May the key act for this user now? By the rows, not by what a request was admitted with. */
+/* Until when the key may act for this user (ms): 0 if it may not, INT64_MAX if there is no end. By the
+ * rows, not by what a request was admitted with. */
 int store_api_key_may(struct store_tx *tx, const struct id *key_id, const struct id *user_id,
-                      bool *ret, struct err *e) MUST_CHECK;
+                      int64_t *ret_until, struct err *e) MUST_CHECK;
 
 /* Appends to the hash chain: hash = SHA-256(prev ‖ canonical row); docs/audit.md. */
 int store_audit(struct store_tx *tx, const struct audit_entry *a, struct err *e) MUST_CHECK;

@@ -323,8 +323,10 @@ static int snapshot_apply(struct door_core *c, const struct door_msg *m, int64_t
 /* The gateway still knows what this door has missed; the operations follow one by one. */
 static int delta_begin(struct door_core *c, const struct door_msg *m, int64_t now_us, struct err *e)
 {
-    if (m->from != c->applied || m->seq < m->from || !c->has_time || c->damaged)
+    if (m->from != c->applied || m->seq < m->from || !c->has_time || c->damaged) {
+        c->damaged = true; /* the same HELLO would bring the same delta */
         return err_set(e, ERR_CONFLICT, "the delta does not begin where this door stands");
+    }
     time_set(c, m->now, now_us);
     c->config.stale_s = m->stale_s;
     c->config.seal_s = m->seal_s;

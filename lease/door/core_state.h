@@ -40,7 +40,7 @@ struct door_core {
     bool linked;       /* a control connection is open */
     bool synced;       /* and its SNAPSHOT or DELTA was taken: what it says counts */
     int64_t live_at;   /* live once this seq of its log is applied */
-    bool damaged;      /* half a snapshot was taken: only a whole one helps */
+    bool damaged;      /* half a snapshot, or no delta could be taken: only a whole one helps */
     bool resync;       /* and it fell silent */
     int64_t linked_us; /* since when */
     int64_t heard_us;  /* the last word that counted */

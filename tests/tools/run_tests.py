@@ -5,6 +5,7 @@
 A suite is KIND=BINDIR:
     unit=DIR         DIR/test_NAME of every tests/unit/test_NAME.c (cmocka)
     contract=DIR     the same of tests/contract
+    property=DIR     the same of tests/property: the simulation of the lease core
     integration=DIR  tests/integration/test_*.py, with LEASEHOLD_BIN=DIR
     fuzz=DIR         DIR/fuzz_NAME over its corpus, once, of every tests/fuzz/fuzz_NAME.c
     memcheck=DIR     the unit suite under valgrind, and tests/memcheck/test_*.py
@@ -120,6 +121,7 @@ def fuzz_suite(kind, bindir):
 SUITES = {
     "unit": c_suite,
     "contract": c_suite,
+    "property": c_suite,
     "integration": python_suite,
     "memcheck": memcheck_suite,
     "tools": python_suite,

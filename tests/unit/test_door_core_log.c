@@ -98,8 +98,29 @@ static void a_delta_from_elsewhere_is_refused(void **state)
     assert_int_equal(delta(f, 9, 12), -1);
     assert_int_equal(delta(f, 11, 12), -1);
     assert_int_equal(delta(f, 10, 9), -1);
-    assert_int_equal(delta(f, 10, 10), 0);
+    assert_int_equal(door_core_applied(f->core), 10);
+}
+
+/* Its SNAPSHOT was lost with the connection, and the gateway takes it for one that had it: the same
+ * HELLO would bring the same delta for ever. */
+static void a_refused_delta_is_answered_by_asking_for_a_snapshot(void **state)
+{
+    struct fixture *f = *state;
+    struct door_allow a = entry(f->jti);
+    struct door_msg m;
+
+    m = hello(f);
+    assert_false(id_is_zero(&m.boot_id));
+    assert_int_equal(delta(f, 0, 1), -1);
+    door_core_unlinked(f->core);
+    m = hello(f);
+    assert_true(id_is_zero(&m.boot_id)); /* it says that it has nothing */
+    assert_int_equal(snapshot(f, 10, &a, 1), 0);
     assert_int_equal(door_core_state(f->core), DOOR_LIVE);
+    door_core_unlinked(f->core);
+    m = hello(f);
+    assert_false(id_is_zero(&m.boot_id));
+    assert_int_equal(delta(f, 10, 10), 0);
 }
 
 static void a_door_without_snapshot_takes_no_delta(void **state)
@@ -417,6 +438,7 @@ int main(void)
         TEST(a_snapshot_with_a_false_key_changes_nothing),
         TEST(a_delta_makes_the_door_live_once_it_has_caught_up),
         TEST(a_delta_from_elsewhere_is_refused),
+        TEST(a_refused_delta_is_answered_by_asking_for_a_snapshot),
         TEST(a_door_without_snapshot_takes_no_delta),
         TEST(an_older_snapshot_is_refused),
         TEST(a_gap_refuses_new_ones_until_the_next_snapshot),
