@@ -74,7 +74,10 @@ class Operations(Face):
             return bot.ok(op, args)
 
         user = str(uuid.uuid4())
+        self.assertEqual(ok("workspace.put", {"user_id": user})["chats"], 0)
         chat = {"chat_id": bot.ok("chat.create", {"user_id": user})["chat_id"]}
+        said = ok("history.append", {**chat, "role": "user", "content": "hello"})
+        self.assertEqual(ok("history.list", chat)["items"], [said])
         self.assertEqual(len(ok("chat.list", {"user_id": user, "limit": 1})["items"]), 1)
         self.assertEqual(ok("workspace.get", {"user_id": user})["chats"], 1)
         early = bot.ok("sandbox.open", {**chat, "wait": False})["sandbox"]
@@ -88,6 +91,10 @@ class Operations(Face):
         self.assertEqual(ok("node.list")["items"][0]["load"]["sandboxes"], 1)
         bot.ok("sandbox.stop", session)
         self.assertIsNone(ok("chat.delete", chat))
+        self.assertIsNone(ok("workspace.delete", {"user_id": user}))
+        self.assertEqual(len(ok("audit.list", {"limit": 3})["items"]), 3)
+        self.assertTrue(ok("audit.verify")["ok"])
+        self.assertIn("items", ok("retention.run", {"dry_run": True}))
         key = {"key_id": bot.ok("key.create", {"name": "n", "role": "bot"})["api_key"]["key_id"]}
         self.assertEqual(ok("key.update", {**key, "name": "m"})["name"], "m")
         self.assertIn(key["key_id"], [k["key_id"] for k in ok("key.list", {"limit": 200})["items"]])
