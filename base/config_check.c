@@ -454,11 +454,31 @@ static int check_token_texts(struct config_loader *ld)
     return 0;
 }
 
+static int check_jwt(struct config_loader *ld)
+{
+    struct config_jwt *j = &ld->c->security.jwt;
+    if (*j->issuer != '\0' && (*j->audience == '\0' || *j->key_file == '\0')) {
+        return config_fail(ld, &j->issuer, "security.jwt.issuer needs audience and key_file");
+    }
+    return 0;
+}
+
+static int check_certificates(struct config_loader *ld)
+{
+    struct config *c = ld->c;
+    if (c->security.client_certificates.n > 0 && *c->http.tls.client_ca_file == '\0') {
+        return config_fail(ld, &c->security.client_certificates,
+                           "security.client_certificates needs http.tls.client_ca_file");
+    }
+    return 0;
+}
+
 int config_check(struct config_loader *ld)
 {
     static int (*const checks[])(struct config_loader *) = {
         check_logging, check_docker,  check_order,   check_mounts,      check_profiles,
         check_door,    check_storage, check_objects, check_token_texts, check_run_dir,
+        check_jwt,     check_certificates,
     };
     struct config *c = ld->c;
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++) {

@@ -31,6 +31,10 @@ static const char *const engine_names[] = {"local", "docker", NULL};
 static const char *const network_names[] = {"none", "internal", "bridge", NULL};
 static const char *const door_tls_names[] = {"off", "internal-ca", "files", NULL};
 
+const char *const jwt_algorithm_names[] = {"RS256", "RS384", "RS512",
+                                           "ES256", "ES384", "ES512", NULL};
+const char *const certificate_role_names[] = {"viewer", "bot", "admin", NULL};
+
 static const struct field app_fields[] = {
     TEXT_NEEDED(struct config_app, name, "leasehold"),
     TEXT(struct config_app, env, "local"),
@@ -218,7 +222,25 @@ static const struct field services_fields[] = {
     {0},
 };
 
-static const struct field jwt_fields[] = {{0}};
+static const struct field jwt_fields[] = {
+    TEXT(struct config_jwt, issuer, ""),
+    TEXT(struct config_jwt, audience, ""),
+    CHOICE(struct config_jwt, algorithm, jwt_algorithm_names, "RS256"),
+    TEXT(struct config_jwt, key_file, ""),
+    FIELD_INT(struct config_jwt, leeway_seconds, .min = 0, .max = 3600, .def = "30"),
+    FIELD_STR(struct config_jwt, role_claim, .min = 1, .max = 64, .def = "role"),
+    FIELD_STR(struct config_jwt, users_claim, .max = 64, .def = ""),
+    {0},
+};
+
+static const struct field certificate_fields[] = {
+    FIELD_STR(struct config_certificate, name, .min = 1, .max = 120, .flags = FIELD_REQUIRED),
+    FIELD_ENUM(struct config_certificate, role, .names = certificate_role_names,
+               .flags = FIELD_REQUIRED | FIELD_ANY_CASE),
+    FIELD_IDLIST(struct config_certificate, allowed_users, .max = CONFIG_LIST_MAX,
+                 .has = offsetof(struct config_certificate, has_allowed_users)),
+    {0},
+};
 
 static const struct field rate_limit_fields[] = {
     FIELD_REAL(struct config_security, requests_per_second, .min = 0, .max = COUNT_MAX,
@@ -229,7 +251,9 @@ static const struct field rate_limit_fields[] = {
 
 static const struct field security_fields[] = {
     FIELD_STR(struct config_security, token_header, .min = 1, .max = 64, .def = "X-API-Token"),
-    SECTION_OF("jwt", 0, jwt_fields),
+    FIELD_OBJECT(struct config_security, jwt, jwt_fields),
+    FIELD_OBJLIST(struct config_security, client_certificates, certificate_fields,
+                  struct config_certificate, .max = CONFIG_LIST_MAX),
     SECTION_OF("rate_limit", 0, rate_limit_fields),
     {0},
 };
@@ -275,6 +299,7 @@ const size_t config_path_offsets[] = {
     offsetof(struct config, storage.data_dir),
     offsetof(struct config, storage.dsn_file),
     offsetof(struct config, objects.secret_key_file),
+    offsetof(struct config, security.jwt.key_file),
 };
 
 const size_t config_path_count = sizeof(config_path_offsets) / sizeof(config_path_offsets[0]);

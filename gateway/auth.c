@@ -1,4 +1,4 @@
-#include "auth.h"
+#include "auth_state.h"
 
 #include <openssl/crypto.h>
 #include <openssl/rand.h>
@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <uthash.h>
 
 #include "leasehold/token.h"
 
@@ -14,19 +13,21 @@
 #define SECRET_BYTES 32
 #define LOAD_CAP     (256u * 1024 * 1024)
 
-struct entry {
-    struct api_key key;
-    struct id *users; /* key.allowed_users.items, owned */
-    UT_hash_handle hh;
-};
+#define USED_SAVE_MS 60000 /* the store learns of use at most this often a key */
 
-struct auth {
-    struct entry *entries;
-};
-
-struct auth *auth_new(void)
+int auth_new(const struct config *cfg, struct auth **ret, struct err *e)
 {
-    return calloc(1, sizeof(struct auth));
+    struct auth *a = calloc(1, sizeof *a);
+
+    if (!a)
+        return err_set(e, ERR_INTERNAL, "no memory for the keys");
+    a->cfg = cfg;
+    if (jwt_trust_new(cfg, &a->trust, e)) {
+        free(a);
+        return -1;
+    }
+    *ret = a;
+    return 0;
 }
 
 static void entry_free(struct entry *en)
@@ -46,6 +47,8 @@ void auth_free(struct auth *a)
         HASH_DEL(a->entries, en);
         entry_free(en);
     }
+    auth_forget_proved(a);
+    jwt_trust_free(a->trust);
     free(a);
 }
 
@@ -67,12 +70,24 @@ static struct entry *entry_new(const struct api_key *key)
     return en;
 }
 
+struct entry *auth_entry_find(const struct auth *a, const struct id *key_id)
+{
+    struct entry *en;
+
+    HASH_FIND(hh, a->entries, key_id, sizeof *key_id, en);
+    return en;
+}
+
 int auth_put(struct auth *a, const struct api_key *key, struct err *e)
 {
     struct entry *en = entry_new(key), *old;
 
     if (!en)
         return err_set(e, ERR_INTERNAL, "no memory for an API key");
+    old = auth_entry_find(a, &key->key_id);
+    if (old)
+        en->used_ms = old->used_ms;
+    en->version = ++a->last_version;
     HASH_REPLACE(hh, a->entries, key.key_id, sizeof key->key_id, en, old);
     if (old)
         entry_free(old);
@@ -115,22 +130,20 @@ static void secret_hash(const char *secret, uint8_t ret[static SHA256_DIGEST_LEN
     SHA256((const uint8_t *)secret, strlen(secret), ret);
 }
 
-static const struct entry *find(const struct auth *a, const char *credential,
-                                const char **ret_secret)
+static struct entry *find(const struct auth *a, const char *credential, const char **ret_secret)
 {
     const size_t prefix = sizeof PREFIX - 1, head = prefix + ID_TEXT - 1;
-    struct entry *en;
     struct id id;
 
     if (strlen(credential) <= head + 1 || strncmp(credential, PREFIX, prefix) != 0 ||
         credential[head] != '_' || !id_parse(credential + prefix, ID_TEXT - 1, &id))
         return NULL;
     *ret_secret = credential + head + 1;
-    HASH_FIND(hh, a->entries, &id, sizeof id, en);
-    return en;
+    return auth_entry_find(a, &id);
 }
 
-static int fill(const struct entry *en, struct arena *arena, struct caller *ret, struct err *e)
+int auth_fill(struct entry *en, int64_t now_ms, struct arena *arena, struct caller *ret,
+              struct err *e)
 {
     const struct api_key *k = &en->key;
     struct id *users = arena_alloc(arena, (k->allowed_users.n + 1) * sizeof *users);
@@ -146,36 +159,45 @@ static int fill(const struct entry *en, struct arena *arena, struct caller *ret,
     ret->users_n = k->allowed_users.n;
     ret->default_user = k->default_user;
     ret->expires_at = k->expires_at;
+    en->used_ms = now_ms;
     return 0;
 }
 
-static bool usable(const struct entry *en, int64_t now_ms)
+bool auth_entry_usable(const struct entry *en, int64_t now_ms)
 {
     const struct api_key *k = &en->key;
 
     return !k->revoked_at && (!k->expires_at || k->expires_at > now_ms);
 }
 
-int auth_check(const struct auth *a, const char *credential, int64_t now_ms, struct arena *arena,
-               struct caller *ret, struct err *e)
+static int check_key(struct auth *a, const char *credential, int64_t now_ms, struct arena *arena,
+                     struct caller *ret, struct err *e)
 {
     const char *secret = "";
-    const struct entry *en = find(a, credential, &secret);
+    struct entry *en = find(a, credential, &secret);
     uint8_t hash[SHA256_DIGEST_LENGTH];
 
     secret_hash(secret, hash);
-    if (!en || CRYPTO_memcmp(hash, en->key.secret_hash, sizeof hash) || !usable(en, now_ms))
+    if (!en || CRYPTO_memcmp(hash, en->key.secret_hash, sizeof hash) || !auth_entry_usable(en, now_ms))
         return err_set(e, ERR_UNAUTHENTICATED, "the API key is missing or not valid");
-    return fill(en, arena, ret, e);
+    return auth_fill(en, now_ms, arena, ret, e);
 }
 
-static const struct entry *find_usable(const struct auth *a, const struct id *key_id,
-                                       int64_t now_ms)
+int auth_check(struct auth *a, const struct auth_proof *p, int64_t now_ms, struct arena *arena,
+               struct caller *ret, struct err *e)
 {
-    struct entry *en;
+    if (*p->credential && a->trust && jwt_is_shaped(p->credential))
+        return auth_check_jwt(a, p->credential, now_ms, arena, ret, e);
+    if (!*p->credential && *p->certificate)
+        return auth_check_certificate(a, p->certificate, now_ms, arena, ret, e);
+    return check_key(a, p->credential, now_ms, arena, ret, e);
+}
 
-    HASH_FIND(hh, a->entries, key_id, sizeof *key_id, en);
-    return en && usable(en, now_ms) ? en : NULL;
+static struct entry *find_usable(const struct auth *a, const struct id *key_id, int64_t now_ms)
+{
+    struct entry *en = auth_entry_find(a, key_id);
+
+    return en && auth_entry_usable(en, now_ms) ? en : NULL;
 }
 
 bool auth_usable(const struct auth *a, const struct id *key_id, int64_t now_ms)
@@ -195,14 +217,62 @@ bool auth_sees(const struct auth *a, const struct id *key_id, int64_t now_ms,
     return caller_may_see(&c, user_id);
 }
 
-int auth_caller(const struct auth *a, const struct id *key_id, int64_t now_ms, struct arena *arena,
+int auth_caller(struct auth *a, const struct id *key_id, int64_t now_ms, struct arena *arena,
                 struct caller *ret, struct err *e)
 {
-    const struct entry *en = find_usable(a, key_id, now_ms);
+    struct entry *en = find_usable(a, key_id, now_ms);
 
     if (!en)
         return err_set(e, ERR_UNAUTHENTICATED, "the API key is not valid any more");
-    return fill(en, arena, ret, e);
+    return auth_fill(en, now_ms, arena, ret, e);
+}
+
+bool auth_recorded(const struct auth *a, const struct id *key_id)
+{
+    const struct entry *en = auth_entry_find(a, key_id);
+
+    return !en || !en->unrecorded;
+}
+
+int auth_copy(const struct auth *a, const struct id *key_id, struct arena *arena,
+              struct api_key *ret, struct err *e)
+{
+    const struct entry *en = auth_entry_find(a, key_id);
+    size_t n = en ? en->key.allowed_users.n : 0;
+    struct id *users = arena_alloc(arena, (n + 1) * sizeof *users);
+
+    if (!en || !users)
+        return err_set(e, ERR_INTERNAL, "no memory for the caller");
+    if (n)
+        memcpy(users, en->users, n * sizeof *users);
+    *ret = en->key;
+    ret->allowed_users = (struct list){.items = users, .n = n};
+    return 0;
+}
+
+/* --- use ------------------------------------------------------------------------------------- */
+
+int64_t auth_used_ms(const struct auth *a, const struct id *key_id)
+{
+    const struct entry *en = auth_entry_find(a, key_id);
+
+    return en ? en->used_ms : 0;
+}
+
+size_t auth_take_used(struct auth *a, struct auth_use *ret, size_t max)
+{
+    struct entry *en, *next;
+    size_t n = 0;
+
+    HASH_ITER (hh, a->entries, en, next) {
+        if (n == max)
+            break;
+        if (en->unrecorded || en->used_ms - en->key.last_used_at < USED_SAVE_MS)
+            continue;
+        en->key.last_used_at = en->used_ms;
+        ret[n++] = (struct auth_use){.key_id = en->key.key_id, .at_ms = en->used_ms};
+    }
+    return n;
 }
 
 int auth_key_generate(struct api_key *key, char text[static API_KEY_TEXT], struct err *e)

@@ -2,7 +2,7 @@
 
 #define KEY_COLUMNS                                                                                \
     "key_id, name, role, secret_hash, limited, default_user, created_at, expires_at,"              \
-    " last_used_at, revoked_at"
+    " last_used_at, revoked_at, as_of"
 
 #define SELECT_KEY "SELECT " KEY_COLUMNS " FROM api_keys "
 
@@ -10,7 +10,7 @@ static int key_insert(struct store_tx *tx, const struct api_key *k, struct err *
 {
     struct stmt st;
     if (stmt_open(&st, tx->conn, "API key",
-                  "INSERT INTO api_keys (" KEY_COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                  "INSERT INTO api_keys (" KEY_COLUMNS ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                   e) != 0) {
         return -1;
     }
@@ -24,6 +24,7 @@ static int key_insert(struct store_tx *tx, const struct api_key *k, struct err *
     bind_int(&st, k->expires_at);
     bind_int(&st, k->last_used_at);
     bind_int(&st, k->revoked_at);
+    bind_int(&st, k->as_of);
     return stmt_run(&st, e);
 }
 
@@ -65,7 +66,7 @@ static int key_update(struct store_tx *tx, const struct api_key *k, struct err *
     struct stmt st;
     if (stmt_open(&st, tx->conn, "API key",
                   "UPDATE api_keys SET (name, role, limited, default_user, expires_at,"
-                  " last_used_at, revoked_at) = (?, ?, ?, ?, ?, ?, ?) WHERE key_id = ?",
+                  " last_used_at, revoked_at, as_of) = (?, ?, ?, ?, ?, ?, ?, ?) WHERE key_id = ?",
                   e) != 0) {
         return -1;
     }
@@ -76,6 +77,7 @@ static int key_update(struct store_tx *tx, const struct api_key *k, struct err *
     bind_int(&st, k->expires_at);
     bind_int(&st, k->last_used_at);
     bind_int(&st, k->revoked_at);
+    bind_int(&st, k->as_of);
     bind_id(&st, &k->key_id);
     return stmt_run_one(&st, ERR_NOT_FOUND, e);
 }
@@ -89,6 +91,20 @@ int store_api_key_update(struct store_tx *tx, const struct api_key *k, struct er
     }
     bind_id(&st, &k->key_id);
     return stmt_run(&st, e) != 0 || users_insert(tx, k, e) != 0 ? -1 : 0;
+}
+
+int store_api_key_used(struct store_tx *tx, const struct id *key_id, int64_t at, struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "API key",
+                  "UPDATE api_keys SET last_used_at = ? WHERE key_id = ? AND last_used_at < ?",
+                  e) != 0) {
+        return -1;
+    }
+    bind_int(&st, at);
+    bind_id(&st, key_id);
+    bind_int(&st, at);
+    return stmt_run(&st, e);
 }
 
 int store_api_key_may(struct store_tx *tx, const struct id *key_id, const struct id *user_id,
@@ -171,6 +187,7 @@ static void read_key(struct stmt *st, struct api_key *k)
     k->expires_at = column_int(st);
     k->last_used_at = column_int(st);
     k->revoked_at = column_int(st);
+    k->as_of = column_int(st);
 }
 
 static int find_key(struct store_tx *tx, const char *sql, const struct id *id, struct arena *arena,

@@ -251,6 +251,9 @@ static const char leases_in_order[] =
 static const char workspace_activity[] =
     "ALTER TABLE workspaces ADD COLUMN last_active_at BIGINT NOT NULL DEFAULT 0;";
 
+static const char identities[] =
+    "ALTER TABLE api_keys ADD COLUMN as_of BIGINT NOT NULL DEFAULT 0;";
+
 const struct migration migrations[] = {
     {1, "people_and_chats", people_and_chats, NULL},
     {2, "sandboxes_and_leases", sandboxes_and_leases, NULL},
@@ -265,5 +268,6 @@ const struct migration migrations[] = {
     {11, "audit_rows_gone", audit_rows_gone, NULL},
     {12, "leases_in_order", leases_in_order, NULL},
     {13, "workspace_activity", workspace_activity, NULL},
+    {14, "identities", identities, NULL},
     {0},
 };

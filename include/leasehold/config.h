@@ -111,8 +111,27 @@ struct config_service {
     char *image;
 };
 
+/* Tokens of another issuer that callers may come with; issuer "": none. */
+struct config_jwt {
+    char *issuer, *audience, *key_file, *role_claim, *users_claim;
+    int64_t leeway_seconds;
+    int algorithm; /* of jwt_algorithm_names */
+};
+extern const char *const jwt_algorithm_names[];
+
+/* A client certificate of http.tls.client_ca_file, and what it may. */
+struct config_certificate {
+    char *name; /* its common name, or one of its alternative names */
+    int role;   /* of certificate_role_names */
+    bool has_allowed_users;
+    struct list allowed_users; /* struct id */
+};
+extern const char *const certificate_role_names[];
+
 struct config_security {
     char *token_header;
+    struct config_jwt jwt;
+    struct list client_certificates; /* struct config_certificate */
     double requests_per_second;
     int64_t burst;
 };

@@ -27,6 +27,7 @@ struct api_key {
     struct list allowed_users; /* struct id */
     struct id default_user;
     int64_t created_at, expires_at, last_used_at, revoked_at;
+    int64_t as_of; /* of an identity that another vouches for: the proof its rights are from */
 };
 
 /* Who asks. The chain of authorisation starts here. */

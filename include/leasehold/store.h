@@ -306,6 +306,8 @@ int store_api_key_each(struct store_tx *tx, struct arena *arena,
                        struct err *e) MUST_CHECK;
 /* Writes every column that may change, and the users. */
 int store_api_key_update(struct store_tx *tx, const struct api_key *k, struct err *e) MUST_CHECK;
+int store_api_key_used(struct store_tx *tx, const struct id *key_id, int64_t at,
+                       struct err *e) MUST_CHECK;
 /* Until when the key may act for this user (ms): 0 if it may not, INT64_MAX if there is no end. By the
  * rows, not by what a request was admitted with. */
 int store_api_key_may(struct store_tx *tx, const struct id *key_id, const struct id *user_id,
