@@ -31,8 +31,8 @@ static const char *const engine_names[] = {"local", "docker", NULL};
 static const char *const network_names[] = {"none", "internal", "bridge", NULL};
 static const char *const door_tls_names[] = {"off", "internal-ca", "files", NULL};
 
-const char *const jwt_algorithm_names[] = {"RS256", "RS384", "RS512",
-                                           "ES256", "ES384", "ES512", NULL};
+const char *const jwt_algorithm_names[] = {"RS256", "RS384", "RS512", "ES256",
+                                           "ES384", "ES512", NULL};
 const char *const certificate_role_names[] = {"viewer", "bot", "admin", NULL};
 
 static const struct field app_fields[] = {

@@ -206,6 +206,9 @@ static int read_list(struct reader *r, const struct field *f, void *obj)
         list.n++;
     }
     *(struct list *)field_at(f, obj) = list;
+    if (f->has != 0) {
+        *(bool *)((char *)obj + f->has) = true;
+    }
     return config_note(r->ld, (struct config_origin){.at = field_at(f, obj), .line = line});
 }
 

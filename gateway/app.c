@@ -17,6 +17,7 @@
 #include "openapi.h"
 #include "history_queue.h"
 #include "idempotency.h"
+#include "identity.h"
 #include "meters.h"
 #include "rest.h"
 #include "retention.h"
@@ -173,6 +174,8 @@ static void on_hup(void *ctx)
         return;
     }
     log_set_level(a->s.log, (enum log_level)fresh.logging.level);
+    if (server_reload_tls(a->s.server, &e))
+        log_error(a->s.log, "reload_failed", &e);
     log_event(a->s.log, LOG_INFO, "reloaded");
     config_done(&fresh);
 }
@@ -227,6 +230,7 @@ static void cleanup_due(void *ctx)
     spools_cleanup(s->spools);
     idempotency_cleanup(s);
     event_feed_cleanup(s);
+    identity_save_used(s);
     signing_keys_cleanup(s->signing);
     retention_count_active(s->retention);
     server_timer_arm(s->cleanup_timer, s->cfg->sandbox.cleanup_interval_seconds * 1000);
@@ -416,7 +420,8 @@ static int brokers_make(struct app *a, struct err *e)
         return err_set(e, ERR_INTERNAL, "no memory for the keys");
     if (signing_keys_load(s->signing, e))
         return -1;
-    s->auth = auth_new();
+    if (auth_new(&a->cfg, &s->auth, e))
+        return -1;
     s->broker = broker_new(&hooks, s->clock, &s->policy, &a->cfg.lease, s->keys);
     s->sessions = sessions_new(s);
     s->spools = spools_new(s);
@@ -426,8 +431,8 @@ static int brokers_make(struct app *a, struct err *e)
     s->streams = streams_new(s, queue_max("LEASEHOLD_TEST_STREAMS_MAX", STREAMS_MAX));
     s->bots = bot_ws_new(s);
     s->host.wait_ctx = s->sessions;
-    if (!s->auth || !s->broker || !s->sessions || !s->spools || !s->history || !s->trail ||
-        !s->retention || !s->bots || !s->streams)
+    if (!s->broker || !s->sessions || !s->spools || !s->history || !s->trail || !s->retention ||
+        !s->bots || !s->streams)
         return err_set(e, ERR_INTERNAL, "no memory");
     return auth_load(s->auth, s->store, e);
 }

@@ -178,7 +178,8 @@ static int check_key(struct auth *a, const char *credential, int64_t now_ms, str
     uint8_t hash[SHA256_DIGEST_LENGTH];
 
     secret_hash(secret, hash);
-    if (!en || CRYPTO_memcmp(hash, en->key.secret_hash, sizeof hash) || !auth_entry_usable(en, now_ms))
+    if (!en || CRYPTO_memcmp(hash, en->key.secret_hash, sizeof hash) ||
+        !auth_entry_usable(en, now_ms))
         return err_set(e, ERR_UNAUTHENTICATED, "the API key is missing or not valid");
     return auth_fill(en, now_ms, arena, ret, e);
 }

@@ -20,8 +20,9 @@ int auth_put(struct auth *a, const struct api_key *key, struct err *e) MUST_CHEC
 
 /* What a caller comes with; "" if not. */
 struct auth_proof {
-    const char *credential;  /* a key or a JWT; the first of the two that counts */
-    const char *certificate; /* names in the client's certificate, which was verified, a line each */
+    const char *credential; /* a key or a JWT; the first of the two that counts */
+    const char
+        *certificate; /* names in the client's certificate, which was verified, a line each */
 };
 
 /* Fills *ret (lists in the arena). ERR_UNAUTHENTICATED. */
@@ -50,6 +51,8 @@ struct auth_use {
     int64_t at_ms;
 };
 size_t auth_take_used(struct auth *a, struct auth_use *ret, size_t max);
+
+#define CREDENTIAL_MAX 8192 /* of a JWT */
 
 #define API_KEY_TEXT 96 /* room for a key's text */
 

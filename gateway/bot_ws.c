@@ -144,7 +144,7 @@ struct auth_args {
     char *token;
 };
 static const struct field auth_in[] = {
-    FIELD_STR(struct auth_args, token, .flags = FIELD_REQUIRED, .max = API_KEY_TEXT),
+    FIELD_STR(struct auth_args, token, .flags = FIELD_REQUIRED, .max = CREDENTIAL_MAX),
     {0},
 };
 
@@ -158,12 +158,13 @@ static const struct field auth_out[] = {
     {0},
 };
 
-static int authenticate(struct bot_ws *b, struct bot *bot, struct call *c, const char *credential,
-                        struct err *e)
+static int authenticate(struct bot_ws *b, struct bot *bot, struct call *c,
+                        const struct auth_proof *proof, struct err *e)
 {
-    if (auth_check(b->s->auth, credential, clock_wall_ms(b->s->clock), c->arena, &c->caller, e))
+    if (auth_check(b->s->auth, proof, clock_wall_ms(b->s->clock), c->arena, &c->caller, e))
         return -1;
     bot->authenticated = true;
+    bot->expires_at = c->caller.expires_at;
     bot->key_id = c->caller.key_id;
     log_event(b->s->log, LOG_INFO, "bot_connected", LF_ID("key_id", &bot->key_id),
               LF_STR("address", bot->peer), LF_STR("request_id", c->request_id));
@@ -178,7 +179,7 @@ static int auth_message(struct bot_ws *b, struct bot *bot, struct call *c,
 
     if (json_decode_args(m->args, strlen(m->args), auth_in, &args, c->arena, e))
         return -1;
-    rc = authenticate(b, bot, c, args.token, e);
+    rc = authenticate(b, bot, c, &(struct auth_proof){args.token, ""}, e);
     explicit_bzero(args.token, strlen(args.token));
     explicit_bzero(m->args, strlen(m->args));
     return rc;
@@ -204,16 +205,16 @@ static void first_message(struct bot_ws *b, struct bot *bot, struct call *c,
 static int open_authenticated(struct bot_ws *b, struct bot *bot, const struct http_request *r,
                               struct err *e)
 {
-    const char *credential = request_credential(r);
+    const struct auth_proof proof = {request_credential(r), r->certificate};
     struct call *c;
     int rc;
 
-    if (!*credential)
+    if (!*proof.credential && !*proof.certificate)
         return 0; /* the first message will bring it */
     c = call_begin(b->s, bot->conn, bot->peer, "", bot_reply);
     if (!c)
         return err_set(e, ERR_BUSY, "no memory for the connection");
-    rc = authenticate(b, bot, c, credential, e);
+    rc = authenticate(b, bot, c, &proof, e);
     call_free(c);
     return rc;
 }
@@ -252,12 +253,18 @@ bool bot_ws_closed(struct bot_ws *b, uint64_t conn)
     return true;
 }
 
+/* The key itself is asked for anew each time; a token ends when it said it would. */
+static bool holds(const struct bot_ws *b, const struct bot *bot, int64_t now_ms)
+{
+    return auth_usable(b->s->auth, &bot->key_id, now_ms) &&
+           (!bot->expires_at || bot->expires_at > now_ms);
+}
+
 static void check(struct bot_ws *b, const struct bot *bot)
 {
     if (!bot->authenticated && clock_boot_us(b->s->clock) > bot->auth_until_us)
         close_unauthenticated(b, bot, "no key in time");
-    else if (bot->authenticated &&
-             !auth_usable(b->s->auth, &bot->key_id, clock_wall_ms(b->s->clock)))
+    else if (bot->authenticated && !holds(b, bot, clock_wall_ms(b->s->clock)))
         close_unauthenticated(b, bot, "the key does not hold any more");
 }
 
@@ -316,9 +323,21 @@ static int route(struct call *c, const struct bot *bot, const struct bot_message
     return -1;
 }
 
+static int rights_now(const struct bot_ws *b, const struct bot *bot, struct call *c, struct err *e)
+{
+    int64_t now = clock_wall_ms(b->s->clock);
+
+    if (!holds(b, bot, now))
+        return err_set(e, ERR_UNAUTHENTICATED, "the key does not hold any more");
+    if (auth_caller(b->s->auth, &bot->key_id, now, c->arena, &c->caller, e))
+        return -1;
+    if (bot->expires_at && (!c->caller.expires_at || bot->expires_at < c->caller.expires_at))
+        c->caller.expires_at = bot->expires_at;
+    return 0;
+}
+
 static void message(struct bot_ws *b, struct bot *bot, struct call *c, const char *data, size_t len)
 {
-    struct services *s = b->s;
     struct bot_message m = {0};
     struct err bad, e;
     int rc = bot_message_decode(data, len, c->arena, &m, &bad);
@@ -329,7 +348,7 @@ static void message(struct bot_ws *b, struct bot *bot, struct call *c, const cha
         return;
     }
     /* Never from what was true at the last message: the key may have been revoked since. */
-    if (auth_caller(s->auth, &bot->key_id, clock_wall_ms(s->clock), c->arena, &c->caller, &e)) {
+    if (rights_now(b, bot, c, &e)) {
         bot->calls--;
         call_free(c);
         close_unauthenticated(b, bot, "the key does not hold any more");

@@ -14,6 +14,7 @@ struct bot {
     char peer[sizeof(((struct http_request *)0)->peer)];
     bool authenticated;
     struct id key_id;
+    int64_t expires_at; /* of what it proved itself with, ms; 0: by the key alone */
     int64_t auth_until_us;
     size_t calls; /* in flight */
 };

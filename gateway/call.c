@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "idempotency.h"
+#include "identity.h"
 #include "meters.h"
 #include "op.h"
 #include "services.h"
@@ -234,6 +235,10 @@ void call_start(struct call *c)
 {
     struct err e;
 
+    if (c->op->role > ROLE_NONE && !auth_recorded(c->s->auth, &c->caller.key_id)) {
+        identity_record(c); /* comes again */
+        return;
+    }
     c->deadline_us = c->started_us + wait_s(c) * 1000000;
     if (stream_enter(c, &e)) {
         call_fail(c, &e);

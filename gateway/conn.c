@@ -11,6 +11,7 @@
 
 #include "leasehold/clock.h"
 #include "server_state.h"
+#include "tls_server.h"
 
 #define PIECE_MAX (64u * 1024)  /* of one write */
 #define TURN_MAX  (256u * 1024) /* written on one connection before others have their turn */
@@ -57,6 +58,7 @@ void conn_free(struct conn *c)
     http_forget(c); /* looks at the queue */
     conn_drop_queue(c);
     ws_forget(c);
+    free(c->certificate);
     free(c);
 }
 
@@ -65,6 +67,15 @@ struct conn *conn_find(struct server *s, uint64_t id)
     struct conn *c;
     HASH_FIND(hh, s->conns, &id, sizeof id, c);
     return c == NULL || c->dead ? NULL : c;
+}
+
+const char *conn_certificate(struct conn *c)
+{
+    if (c->tls && !c->certificate_known) {
+        c->certificate = tls_peer_names(lws_get_ssl(c->wsi));
+        c->certificate_known = true;
+    }
+    return c->certificate != NULL ? c->certificate : "";
 }
 
 void conn_deadline(struct conn *c, int64_t ms)
@@ -443,7 +454,6 @@ static void on_wake(struct lws *wsi)
 static int conn_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
                          size_t len)
 {
-    (void)user;
     struct conn *c;
     switch (reason) {
     case LWS_CALLBACK_RAW_RX:
@@ -464,6 +474,9 @@ static int conn_callback(struct lws *wsi, enum lws_callback_reasons reason, void
         if (c != NULL) {
             on_closed(c);
         }
+        return 0;
+    case LWS_CALLBACK_OPENSSL_LOAD_EXTRA_SERVER_VERIFY_CERTS:
+        ((struct server *)lws_context_user(lws_get_context(wsi)))->tls_ctx = user;
         return 0;
     default:
         return 0;

@@ -112,6 +112,8 @@ struct conn {
     struct lws *wsi;
     bool local, tls;
     char peer[64];
+    char *certificate; /* names in the peer's; NULL: none, or not asked for yet */
+    bool certificate_known;
 
     enum conn_state state;
     bool adopting; /* libwebsockets has not given it back yet: not to be freed */
@@ -137,6 +139,8 @@ struct listener;
 void conn_adopt(struct listener *l, int fd, const char *peer);
 void conn_free(struct conn *c);                        /* tells the handler what it has to know */
 struct conn *conn_find(struct server *s, uint64_t id); /* NULL: gone, or going */
+
+const char *conn_certificate(struct conn *c); /* as in struct http_request */
 
 void conn_queue(struct conn *c, struct buf *b);       /* takes *b */
 void conn_queue_piece(struct conn *c, struct buf *b); /* the same; handler.sent is told */

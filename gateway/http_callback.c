@@ -73,9 +73,10 @@ static char *text_put(char **at, const char *s)
     return start;
 }
 
-static struct http_request *request_new(const struct conn *c, const struct http_head *head)
+static struct http_request *request_new(struct conn *c, const struct http_head *head)
 {
-    size_t len = strlen(head->path) + strlen(head->query) + 2;
+    const char *certificate = conn_certificate(c);
+    size_t len = strlen(head->path) + strlen(head->query) + strlen(certificate) + 3;
     for (size_t i = 0; i < HDR_COUNT; i++) {
         len += strlen(head->field[i]) + 1;
     }
@@ -92,6 +93,7 @@ static struct http_request *request_new(const struct conn *c, const struct http_
     memcpy(r->peer, c->peer, sizeof r->peer);
     r->path = text_put(&at, head->path);
     r->query = text_put(&at, head->query);
+    r->certificate = text_put(&at, certificate);
     r->authorization = text_put(&at, head->field[HDR_AUTHORIZATION]);
     r->token_header = text_put(&at, head->field[HDR_TOKEN]);
     r->content_type = text_put(&at, head->field[HDR_CONTENT_TYPE]);

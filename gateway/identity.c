@@ -60,8 +60,8 @@ static const struct op record_op = {
 
 void identity_record(struct call *held)
 {
-    struct call *c = call_begin(held->s, held->conn, held->caller.address, held->request_id,
-                                record_reply);
+    struct call *c =
+        call_begin(held->s, held->conn, held->caller.address, held->request_id, record_reply);
     struct record_args *a = c ? call_alloc(c, sizeof *a) : NULL;
     struct err e;
 

@@ -81,6 +81,7 @@ const struct op ops_table[] = {
      IN(key_list_in, key_list_args),
      OUT(key_list_out, page),
      .run = op_key_list,
+     .after = op_key_listed,
      .audit = {{"api_key", NULL}},
      .doc = "The API keys, oldest first."},
     {.name = "key.update",

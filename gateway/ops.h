@@ -67,7 +67,14 @@ void op_key_secret(struct call *c, struct op_secret *ret);
 int op_key_list(struct call *c, struct err *e);
 int op_key_update(struct call *c, struct err *e);
 int op_key_revoke(struct call *c, struct err *e);
+bool op_key_listed(struct call *c);
 bool op_key_changed(struct call *c);
+
+/* In a write: puts the key into the store (`made`: for the first time), and collects and ends the
+ * leases that it may not have issued any more; the operation runs again while there are more of them,
+ * with key_end_more. Its `after` is op_key_changed. */
+int key_record(struct call *c, struct api_key *k, bool made, struct err *e) MUST_CHECK;
+int key_end_more(struct call *c, struct err *e) MUST_CHECK;
 
 /* --- ops_signing.c --------------------------------------------------------------------------- */
 

@@ -156,6 +156,21 @@ int op_key_list(struct call *c, struct err *e)
     return page_end(&page, c->result, e);
 }
 
+/* What the store knows may be a minute behind. */
+bool op_key_listed(struct call *c)
+{
+    const struct page *page = c->result;
+
+    for (size_t i = 0; i < page->items.n; i++) {
+        struct api_key *k = (struct api_key *)page->items.items + i;
+        int64_t used_ms = auth_used_ms(c->s->auth, &k->key_id);
+
+        if (used_ms > k->last_used_at)
+            k->last_used_at = used_ms;
+    }
+    return true;
+}
+
 /* --- change, end ----------------------------------------------------------------------------- */
 
 /* May the key have issued this, as it is now? */
@@ -209,6 +224,21 @@ static void apply(struct api_key *k, const struct key_update_args *a)
         k->expires_at = a->expires_at;
 }
 
+int key_record(struct call *c, struct api_key *k, bool made, struct err *e)
+{
+    if (made)
+        return store_api_key_insert(c->tx, k, e) || audit(c, k, e) ? -1 : 0;
+    return store_api_key_update(c->tx, k, e) || end_leases(c, k, "rights_changed", e) ||
+                   store_idempotency_forget(c->tx, &k->key_id, e) || audit(c, k, e)
+               ? -1
+               : 0;
+}
+
+int key_end_more(struct call *c, struct err *e)
+{
+    return bulk_write(c->state, e);
+}
+
 int op_key_update(struct call *c, struct err *e)
 {
     const struct key_update_args *a = c->args;
@@ -222,11 +252,7 @@ int op_key_update(struct call *c, struct err *e)
         return err_set(e, ERR_CONFLICT, "the key is revoked");
     apply(k, a);
     /* What the key was answered before may be of users that it may not see any more. */
-    if (check(c, k, a->has_expires_at, e) || store_api_key_update(c->tx, k, e) ||
-        end_leases(c, k, "rights_changed", e) || store_idempotency_forget(c->tx, &k->key_id, e) ||
-        audit(c, k, e))
-        return -1;
-    return 0;
+    return check(c, k, a->has_expires_at, e) || key_record(c, k, false, e) ? -1 : 0;
 }
 
 static int revoke_key(struct call *c, struct api_key *k, struct err *e)

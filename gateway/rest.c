@@ -75,8 +75,8 @@ static int authenticate(struct call *c, const struct http_request *r, struct err
 {
     if (c->op->role == ROLE_NONE)
         return 0;
-    return auth_check(c->s->auth, request_credential(r), clock_wall_ms(c->s->clock), c->arena,
-                      &c->caller, e);
+    return auth_check(c->s->auth, &(struct auth_proof){request_credential(r), r->certificate},
+                      clock_wall_ms(c->s->clock), c->arena, &c->caller, e);
 }
 
 static const struct field *field_find(const struct op *op, const char *name, size_t len,

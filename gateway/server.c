@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "server_state.h"
+#include "tls_server.h"
 
 #define SWEEP_MS 1000
 #define FD_AIR   8 /* libwebsockets' own pipe, and some */
@@ -88,12 +89,11 @@ static int vhost_open(struct server *s, struct listener *l, const char *name, st
         info.options = LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT;
         info.ssl_cert_filepath = tls->cert_file;
         info.ssl_private_key_filepath = tls->key_file;
-        info.ssl_options_set = SSL_OP_NO_TLSv1 | SSL_OP_NO_TLSv1_1;
         info.alpn = "http/1.1";
     }
     l->vhost = lws_create_vhost(s->lws, &info);
     if (l->vhost != NULL) {
-        return 0;
+        return l->tls ? tls_server_setup(s->tls_ctx, tls, e) : 0;
     }
     return err_set(e, ERR_INTERNAL, "TLS: %s and %s do not serve as certificate and key",
                    tls->cert_file, tls->key_file);
@@ -209,6 +209,11 @@ void server_free(struct server *s)
     (void)uv_loop_close(&s->loop);
     lws_set_log_level(0, NULL);
     free(s);
+}
+
+int server_reload_tls(struct server *s, struct err *e)
+{
+    return s->tcp.tls ? tls_server_reload(s->tls_ctx, &s->cfg->http.tls, e) : 0;
 }
 
 /* --- running --------------------------------------------------------------------------------- */

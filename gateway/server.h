@@ -58,9 +58,10 @@ struct http_request {
     char *traceparent; /* as sent, not checked */
     char *accept;
     char *range, *if_range, *if_match, *if_none_match, *if_modified_since, *if_unmodified_since;
-    char peer[64]; /* "127.0.0.1", "unix" */
-    bool local;    /* came over the node's unix socket */
-    char *body;    /* body_len bytes, and a NUL behind */
+    char *certificate; /* names in the client's verified certificate, a line each */
+    char peer[64];     /* "127.0.0.1", "unix" */
+    bool local;        /* came over the node's unix socket */
+    char *body;        /* body_len bytes, and a NUL behind */
     size_t body_len;
     bool streams;          /* no body here: its pieces come by server_body_want */
     bool has_length;       /* there was a Content-Length */
@@ -129,6 +130,9 @@ void server_free(struct server *s);
 int server_port(const struct server *s);
 const char *server_url(const struct server *s); /* "http://127.0.0.1:8123" */
 struct inbox *server_inbox(struct server *s);   /* drained by the loop; posting: any thread */
+
+/* Certificate and key of http.tls are read anew; connections go on. */
+int server_reload_tls(struct server *s, struct err *e) MUST_CHECK;
 
 /* Runs until server_stop. SIGTERM and SIGINT call on_term, SIGHUP calls on_hup, on the loop. */
 struct server_signals {

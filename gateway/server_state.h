@@ -33,6 +33,7 @@ struct server {
 
     uv_loop_t loop;
     struct lws_context *lws;
+    void *tls_ctx; /* SSL_CTX of the TCP listener; its virtual host's */
     struct inbox *inbox;
     struct listener tcp, local;
     char socket_path[sizeof(((struct sockaddr_un *)0)->sun_path)];

@@ -251,8 +251,7 @@ static const char leases_in_order[] =
 static const char workspace_activity[] =
     "ALTER TABLE workspaces ADD COLUMN last_active_at BIGINT NOT NULL DEFAULT 0;";
 
-static const char identities[] =
-    "ALTER TABLE api_keys ADD COLUMN as_of BIGINT NOT NULL DEFAULT 0;";
+static const char identities[] = "ALTER TABLE api_keys ADD COLUMN as_of BIGINT NOT NULL DEFAULT 0;";
 
 const struct migration migrations[] = {
     {1, "people_and_chats", people_and_chats, NULL},

@@ -82,6 +82,7 @@ class Gateway:
         self.process = None
         self.url = None
         self.admin_key = None
+        self.ssl_context = None  # of REST, when it speaks TLS
         self._starts = 0  # connections of an earlier life are not used again
         self._local = threading.local()
         try:
@@ -281,9 +282,14 @@ class Gateway:
             if kept:
                 kept[1].close()
             address = urllib.parse.urlsplit(self.url)
-            connection = http.client.HTTPConnection(
-                address.hostname, address.port, timeout=REST_S
-            )
+            if address.scheme == "https":
+                connection = http.client.HTTPSConnection(
+                    address.hostname, address.port, timeout=REST_S, context=self.ssl_context
+                )
+            else:
+                connection = http.client.HTTPConnection(
+                    address.hostname, address.port, timeout=REST_S
+                )
             self._local.kept = kept = (self._starts, connection)
         return kept[1]
 

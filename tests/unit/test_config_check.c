@@ -28,8 +28,8 @@ static void unknown_keys_name_line_and_key(void **state)
                    ":3: http.tls.cert is unknown; known: cert_file");
     assert_refused("profiles:\n  - name: a\n    command: [x]\n  - name: b\n    comand: [x]\n",
                    ":5: profiles[1].comand is unknown");
-    assert_refused("security: {jwt: {issuer: x}}\n",
-                   ":1: security.jwt.issuer is unknown; known: none");
+    assert_refused("security: {jwt: {isuer: x}}\n",
+                   ":1: security.jwt.isuer is unknown; known: issuer");
     assert_refused("\"a\\e\\\"\": 1\n", ":1: a\\u001b\\u0022 is unknown");
     assert_refused("HTTP: {}\n", ":1: HTTP is unknown");
     assert_refused("<<: {}\n", ":1: << is unknown");
