@@ -9,10 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "backup.h"
 #include "bot_ws.h"
 #include "changes.h"
 #include "chats.h"
 #include "event_feed.h"
+#include "leasehold/backup.h"
 #include "leasehold/process.h"
 #include "openapi.h"
 #include "history_queue.h"
@@ -110,6 +112,7 @@ static int ready_write(const struct app *a, struct err *e)
 
 static void ready_remove(const struct app *a)
 {
+    local_key_remove(&a->s);
     char path[4096];
     struct err e;
 
@@ -449,11 +452,26 @@ static int openapi_make(struct app *a, struct err *e)
     return 0;
 }
 
+/* The metadata may be a backup that was put there. */
+static int histories_restore(struct app *a, struct err *e)
+{
+    const struct config_sandbox *cfg = &a->cfg.sandbox;
+    const struct history_place place = {.root = cfg->chats_root, .uid = cfg->uid, .gid = cfg->gid};
+    int64_t n;
+
+    if (backup_restore(a->s.store, &place, &n, e))
+        return -1;
+    if (n)
+        log_event(a->s.log, LOG_WARNING, "histories_restored", LF_INT("chats", n));
+    return 0;
+}
+
 static int app_make(struct app *a, struct err *e)
 {
     return log_make(a, e) || meters_make(a, e) || run_dir_take(a, e) || keys_load(a, e) ||
                    host_make(a, e) || server_make(a, e) || store_make(a, e) || lanes_make(a, e) ||
-                   brokers_make(a, e) || openapi_make(a, e) || chats_recover(&a->s, e) ||
+                   brokers_make(a, e) || openapi_make(a, e) || local_key_make(&a->s, e) ||
+                   histories_restore(a, e) || chats_recover(&a->s, e) ||
                    sessions_adopt(a->s.sessions, e)
                ? -1
                : 0;

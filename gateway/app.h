@@ -5,6 +5,7 @@
 #include "leasehold/config.h"
 #include "leasehold/engine.h"
 #include "leasehold/err.h"
+#include "leasehold/store.h"
 
 #define KEYS_DIR         "keys"
 #define FIRST_KEY_FILE   "lease-signing.pem"
@@ -32,5 +33,9 @@ int admin_key_run(const char *config_file, struct err *e) MUST_CHECK;
 /* `leasehold audit-verify`: walks the audit trail's hash chain. The gateway must not run. */
 int audit_verify_run(const char *config_file, int64_t *ret_checked, int64_t *ret_first_broken,
                      struct err *e) MUST_CHECK;
+
+/* Runs `fn` on the store of this file, made if it is not there. The gateway must not run. */
+int app_with_store(const char *db, int (*fn)(struct store *store, void *arg, struct err *e),
+                   void *arg, struct err *e) MUST_CHECK;
 
 #endif

@@ -119,9 +119,8 @@ static int admin_key(struct store *store, const char *path, struct err *e)
     return rc;
 }
 
-/* Runs `fn` on the store of this file, made if it is not there. */
-static int with_store(const char *db, int (*fn)(struct store *store, void *arg, struct err *e),
-                      void *arg, struct err *e)
+int app_with_store(const char *db, int (*fn)(struct store *store, void *arg, struct err *e),
+                   void *arg, struct err *e)
 {
     struct log *log = log_new(STDERR_FILENO, LOG_ERROR, LOG_TEXT);
     struct store_options o = {.path = db, .log = log};
@@ -158,7 +157,8 @@ int admin_key_run(const char *config_file, struct err *e)
     if (config_load(config_file, environ, &cfg, e))
         return -1;
     rc = config_store(&cfg, db, sizeof db, e) || join(cfg.dir, "admin.key", path, sizeof path, e) ||
-                 make_dir(cfg.storage.data_dir, 0700, e) || with_store(db, make_admin_key, path, e)
+                 make_dir(cfg.storage.data_dir, 0700, e) ||
+                 app_with_store(db, make_admin_key, path, e)
              ? -1
              : 0;
     config_done(&cfg);
@@ -195,7 +195,7 @@ int audit_verify_run(const char *config_file, int64_t *ret_checked, int64_t *ret
     if (!rc && access(db, F_OK))
         rc = err_sys(e, ERR_NOT_FOUND, errno, "no metadata at %s", db);
     if (!rc)
-        rc = with_store(db, verify_store, &v, e);
+        rc = app_with_store(db, verify_store, &v, e);
     config_done(&cfg);
     *ret_checked = v.checked;
     *ret_first_broken = v.first_broken;
@@ -211,7 +211,7 @@ int init_run(const char *dir, struct err *e)
     if (join(dir, SIGNING_KEY_FILE, path, sizeof path, e) || keyset_generate_file(path, e))
         return -1;
     if (join(dir, "data/" STORE_FILE, db, sizeof db, e) ||
-        join(dir, "admin.key", path, sizeof path, e) || with_store(db, make_admin_key, path, e))
+        join(dir, "admin.key", path, sizeof path, e) || app_with_store(db, make_admin_key, path, e))
         return -1;
     /* Last: a directory with a configuration is a finished one. */
     return join(dir, "leasehold.yaml", path, sizeof path, e) || write_new(path, config_template, e)

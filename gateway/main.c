@@ -1,5 +1,6 @@
 /* leasehold, the gateway: the command line, and the one place that names a concrete engine. */
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -7,6 +8,7 @@
 #include <unistd.h>
 
 #include "app.h"
+#include "backup.h"
 
 static const char usage[] =
     "leasehold " LEASEHOLD_VERSION ": control plane for sandboxed AI agents\n"
@@ -16,6 +18,8 @@ static const char usage[] =
     "  leasehold check-config --config FILE\n"
     "  leasehold print-config --config FILE   the effective configuration, secrets masked\n"
     "  leasehold admin-key --config FILE      one more admin key, into admin.key\n"
+    "  leasehold backup FILE --config FILE    a copy of metadata and histories, also while it "
+    "runs\n"
     "  leasehold audit-verify --config FILE   is the audit trail whole? (not while it runs)\n"
     "  leasehold version\n"
     "\n"
@@ -138,6 +142,20 @@ static int bad_usage(const char *what, const char *word)
     return 2;
 }
 
+static int do_backup(const char *config, const char *file)
+{
+    struct err e;
+
+    if (!config)
+        return bad_usage("backup", "needs --config FILE");
+    if (!file)
+        return bad_usage("backup", "needs the FILE to write");
+    if (backup_run(config, file, &e))
+        return fail(&e);
+    printf("wrote %s\n", file);
+    return 0;
+}
+
 struct command {
     const char *name;
     int (*with_config)(const char *file);
@@ -150,48 +168,73 @@ static const struct command commands[] = {{"run", do_run},
                                           {"audit-verify", do_audit_verify},
                                           {NULL, NULL}};
 
-static int run_command(const char *name, const char *config, const char *dir)
+/* The words of the command line; NULL: not given. */
+struct words {
+    const char *name, *config, *dir, *file;
+};
+
+static int run_command(const struct words *w)
 {
-    if (!strcmp(name, "init"))
-        return config ? bad_usage("init takes --dir, not --config", NULL)
-                      : do_init(dir ? dir : ".");
-    for (const struct command *c = commands; c->name; c++) {
-        if (strcmp(c->name, name) != 0)
-            continue;
-        if (dir)
-            return bad_usage("--dir is for init", NULL);
-        return config ? c->with_config(config) : bad_usage(name, "needs --config FILE");
+    if (!strcmp(w->name, "init"))
+        return w->config ? bad_usage("init takes --dir, not --config", NULL)
+                         : do_init(w->dir ? w->dir : ".");
+    if (w->dir)
+        return bad_usage("--dir is for init", NULL);
+    if (!strcmp(w->name, "backup"))
+        return do_backup(w->config, w->file);
+    for (const struct command *c = commands; c->name; c++)
+        if (!strcmp(c->name, w->name))
+            return w->config ? c->with_config(w->config)
+                             : bad_usage(w->name, "needs --config FILE");
+    return bad_usage("there is no command", w->name);
+}
+
+/* Where the value of this option goes; NULL: there is no such option. */
+static const char **value_of(struct words *w, const char *option)
+{
+    return !strcmp(option, "--config") ? &w->config : !strcmp(option, "--dir") ? &w->dir : NULL;
+}
+
+static int read_words(int argc, char **argv, int from, struct words *w)
+{
+    for (int i = from; i < argc; i++) {
+        const char **value = value_of(w, argv[i]);
+
+        if (!value && argv[i][0] != '-' && !strcmp(w->name, "backup") && !w->file)
+            value = &w->file;
+        else if (!value && argv[i][0] != '-')
+            return bad_usage("options come by name, as in --config FILE; unexpected:", argv[i]);
+        else if (!value)
+            return bad_usage("there is no option", argv[i]);
+        else if (++i == argc)
+            return bad_usage(argv[i - 1], "needs a value");
+        *value = argv[i];
     }
-    return bad_usage("there is no command", name);
+    return 0;
+}
+
+static bool wants_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--help"))
+            return true;
+    return !strcmp(argv[1], "-h") || !strcmp(argv[1], "help");
 }
 
 int main(int argc, char **argv)
 {
-    const char *name = "run", *config = NULL, *dir = NULL;
-    int i = 1;
+    struct words w = {.name = "run"};
+    int rc;
 
     umask(077);
     if (argc < 2)
         return bad_usage("what shall I do?", NULL);
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
+    if (wants_help(argc, argv))
         return fputs(usage, stdout) < 0;
     if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "version"))
         return puts("leasehold " LEASEHOLD_VERSION) < 0;
     if (argv[1][0] != '-')
-        name = argv[i++];
-    for (; i < argc; i++) {
-        const char **value = !strcmp(argv[i], "--config") ? &config
-                             : !strcmp(argv[i], "--dir")  ? &dir
-                                                          : NULL;
-        if (!strcmp(argv[i], "--help"))
-            return fputs(usage, stdout) < 0;
-        if (!value && argv[i][0] != '-')
-            return bad_usage("options come by name, as in --config FILE; unexpected:", argv[i]);
-        if (!value)
-            return bad_usage("there is no option", argv[i]);
-        if (++i == argc)
-            return bad_usage(argv[i - 1], "needs a value");
-        *value = argv[i];
-    }
-    return run_command(name, config, dir);
+        w.name = argv[1];
+    rc = read_words(argc, argv, argv[1][0] != '-' ? 2 : 1, &w);
+    return rc ? rc : run_command(&w);
 }

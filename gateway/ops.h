@@ -338,6 +338,13 @@ extern const struct field retention_run_in[], retention_run_out[];
 void op_retention_key(struct call *c, struct id *ret);
 int op_retention_run(struct call *c, struct err *e);
 
+/* --- ops_backup.c ---------------------------------------------------------------------------- */
+
+void op_backup_key(struct call *c, struct id *ret);
+int op_backup_get(struct call *c, struct err *e);
+int op_backup_give(struct call *c, struct op_piece *piece, struct err *e);
+void op_backup_close(struct call *c);
+
 /* --- ops_introspect.c ------------------------------------------------------------------------ */
 
 struct introspect_args {

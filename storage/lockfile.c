@@ -53,3 +53,18 @@ void lockfile_drop(struct lockfile *l)
         l->fd = -1;
     }
 }
+
+bool lockfile_is_held(const char *db_path)
+{
+    char path[PATH_MAX];
+    if ((size_t)snprintf(path, sizeof(path), "%s.lock", db_path) >= sizeof(path)) {
+        return false;
+    }
+    int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    bool held = process_lock(fd) != 0;
+    close(fd);
+    return held;
+}

@@ -17,6 +17,7 @@ struct lockfile {
 int lockfile_take(const char *db_path, struct lockfile *ret, bool *ret_clean,
                   struct err *e) MUST_CHECK;
 int lockfile_mark(struct lockfile *l, bool clean, struct err *e) MUST_CHECK; /* durable */
+bool lockfile_is_held(const char *db_path);
 void lockfile_drop(struct lockfile *l);
 
 #endif

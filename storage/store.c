@@ -182,6 +182,11 @@ int store_open(const struct store_options *options, struct store **ret, struct e
     return 0;
 }
 
+bool store_is_held(const char *path)
+{
+    return lockfile_is_held(path);
+}
+
 void store_close(struct store *s)
 {
     if (s == NULL) {

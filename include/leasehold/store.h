@@ -128,6 +128,9 @@ struct store_options {
     bool manual;
 };
 
+/* Does a process have this store open? */
+bool store_is_held(const char *path);
+
 /* Opens (makes) the file, runs pending migrations, quick_check after an unclean stop. */
 int store_open(const struct store_options *o, struct store **ret, struct err *e) MUST_CHECK;
 void store_close(struct store *s); /* finishes the queue, checkpoints, joins */
