@@ -248,6 +248,8 @@ const struct op ops_table[] = {
      IN(history_in, history_args),
      .key = op_history_key,
      .run = op_history_markdown,
+     .give = op_history_markdown_give,
+     .close = op_history_markdown_close,
      .audit = {{"chat", "chat_id"}},
      .doc = "A chat's history as one Markdown text."},
     {.name = "sandbox.create",

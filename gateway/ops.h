@@ -150,6 +150,8 @@ int op_history_append(struct call *c, struct err *e);
 bool op_history_append_queue(struct call *c);
 int op_history_list(struct call *c, struct err *e);
 int op_history_markdown(struct call *c, struct err *e);
+int op_history_markdown_give(struct call *c, struct op_piece *piece, struct err *e);
+void op_history_markdown_close(struct call *c);
 void op_history_key(struct call *c, struct id *ret);
 
 /* --- ops_workspace.c ------------------------------------------------------------------------- */

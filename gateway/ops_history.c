@@ -1,5 +1,6 @@
 /* What is said in a chat: appended, listed, read as one text. */
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -7,10 +8,9 @@
 #include "history_queue.h"
 #include "ops.h"
 
-#define PAGE_BYTES     (1024 * 1024)     /* of contents; one message is always answered */
-#define MARKDOWN_BYTES (3 * 1024 * 1024) /* fits a call */
-#define AUTHOR_MAX     256
-#define CURSOR_KIND    'm'
+#define PAGE_BYTES  (1024 * 1024) /* of contents; one message is always answered */
+#define AUTHOR_MAX  256
+#define CURSOR_KIND 'm'
 
 const struct field message_fields[] = {
     FIELD_INT(struct message_view, seq, .doc = "1, 2, 3 … in the chat"),
@@ -176,35 +176,19 @@ const struct field history_in[] = {
     {0},
 };
 
-static int read_all(int fd, char *ret, size_t n, struct err *e)
+/* Appends only add to the file: what was there when it was opened is sent, whatever comes meanwhile. */
+static int keep_open(struct call *c, const struct chat_log *l, struct err *e)
 {
-    size_t done = 0;
+    int *fd = call_alloc(c, sizeof *fd);
 
-    while (done < n) {
-        ssize_t got = pread(fd, ret + done, n - done, (off_t)done);
-        if (got == 0)
-            return err_set(e, ERR_INTERNAL, "history.md is shorter than it was");
-        if (got < 0 && errno != EINTR)
-            return err_sys(e, ERR_INTERNAL, errno, "read history.md");
-        done += got > 0 ? (size_t)got : 0;
-    }
-    return 0;
-}
-
-static int read_markdown(struct call *c, const struct chat_log *l, struct err *e)
-{
-    int64_t bytes;
-    int fd = history_md_fd(l->history, &bytes);
-    char *text;
-
-    if (bytes > MARKDOWN_BYTES)
-        return err_set(e, ERR_TOO_LARGE, "the text has %lld bytes: list the messages instead",
-                       (long long)bytes);
-    text = call_alloc(c, (size_t)bytes + 1);
-    if (!text)
+    if (!fd)
         return err_set(e, ERR_INTERNAL, "no memory for the text");
-    c->raw = text;
-    return read_all(fd, text, (size_t)bytes, e);
+    *fd = fcntl(history_md_fd(l->history, &c->answer_len), F_DUPFD_CLOEXEC, 0);
+    if (*fd < 0)
+        return err_sys(e, ERR_INTERNAL, errno, "open history.md");
+    c->state = fd;
+    c->streams = true;
+    return 0;
 }
 
 int op_history_markdown(struct call *c, struct err *e)
@@ -214,7 +198,20 @@ int op_history_markdown(struct call *c, struct err *e)
 
     if (open_visible(c, &l, e))
         return -1;
-    rc = read_markdown(c, &l, e);
+    rc = keep_open(c, &l, e);
     chat_log_close(&l);
     return rc;
+}
+
+int op_history_markdown_give(struct call *c, struct op_piece *piece, struct err *e)
+{
+    (void)e;
+    piece->fd = *(const int *)c->state;
+    piece->len = c->answer_len;
+    return 0;
+}
+
+void op_history_markdown_close(struct call *c)
+{
+    close(*(const int *)c->state);
 }

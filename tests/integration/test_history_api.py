@@ -92,6 +92,11 @@ class History(unittest.TestCase):
     def test_a_page_of_long_messages_ends_early(self):
         for _ in range(4):
             self.say("x" * 500_000)
+        status, headers, text = self.gateway.rest("GET", self.path + ".md")
+        self.assertEqual((status, len(text)), (200, int(headers["Content-Length"])))
+        self.assertEqual(text.decode(), read(os.path.join(self.dir, "history.md")))
+        status, headers, _ = self.gateway.rest("HEAD", self.path + ".md")
+        self.assertEqual((status, len(text)), (200, int(headers["Content-Length"])))
         page = self.gateway.expect(200, "GET", self.path)
         self.assertEqual([m["seq"] for m in page["items"]], [1, 2])
         self.assertEqual([m["seq"] for m in all_pages(self.gateway, self.path, 50)], [1, 2, 3, 4])
