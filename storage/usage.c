@@ -1,6 +1,9 @@
 /* What a workspace holds, as a sum in its row: kept by every write, corrected by scans. */
 #include "usage.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 #include "stmt.h"
 #include "store.h"
 
@@ -68,31 +71,43 @@ int store_usage_get(struct store_tx *tx, const struct id *user_id, struct store_
     return 0;
 }
 
-static int put(struct store_tx *tx, const struct id *user_id, int64_t used, struct err *e)
+/* Once, when the line is crossed. */
+static int tell_over(struct store_tx *tx, const struct id *user_id, const struct store_usage *u,
+                     struct err *e)
 {
-    struct stmt st;
-    if (stmt_open(&st, tx->conn, "workspace",
-                  "UPDATE workspaces SET used_bytes = ? WHERE user_id = ?", e) != 0) {
-        return -1;
-    }
-    bind_int(&st, used);
-    bind_id(&st, user_id);
-    return stmt_run_one(&st, ERR_WORKSPACE_NOT_FOUND, e);
+    char data[192];
+    snprintf(data, sizeof(data),
+             "{\"user_id\":\"%s\",\"used_bytes\":%" PRId64 ",\"quota_bytes\":%" PRId64 "}",
+             ID_STR(user_id), u->used_bytes, u->quota_bytes);
+    return store_event_append(
+        tx,
+        &(struct store_event){.name = "workspace.over_quota", .user_id = *user_id, .data = data},
+        e);
 }
 
 /* What grows is in use. */
-static int put_active(struct store_tx *tx, const struct id *user_id, int64_t used, struct err *e)
+static int put(struct store_tx *tx, const struct id *user_id, int64_t used, bool grows,
+               struct err *e)
 {
+    struct store_usage before;
     struct stmt st;
-    if (stmt_open(&st, tx->conn, "workspace",
-                  "UPDATE workspaces SET used_bytes = ?, last_active_at = ? WHERE user_id = ?",
+    if (store_usage_get(tx, user_id, &before, e) != 0 ||
+        stmt_open(&st, tx->conn, "workspace",
+                  "UPDATE workspaces SET used_bytes = ?,"
+                  " last_active_at = CASE ? WHEN 1 THEN ? ELSE last_active_at END"
+                  " WHERE user_id = ?",
                   e) != 0) {
         return -1;
     }
     bind_int(&st, used);
+    bind_int(&st, grows);
     bind_int(&st, tx->now_ms);
     bind_id(&st, user_id);
-    return stmt_run_one(&st, ERR_WORKSPACE_NOT_FOUND, e);
+    if (stmt_run_one(&st, ERR_WORKSPACE_NOT_FOUND, e) != 0) {
+        return -1;
+    }
+    const struct store_usage after = {.used_bytes = used, .quota_bytes = before.quota_bytes};
+    return !before.over_quota && used > after.quota_bytes ? tell_over(tx, user_id, &after, e) : 0;
 }
 
 int store_usage_add(struct store_tx *tx, const struct id *user_id, int64_t delta_bytes,
@@ -108,9 +123,7 @@ int store_usage_add(struct store_tx *tx, const struct id *user_id, int64_t delta
     }
     /* What an agent has made may be removed before a scan has seen it. */
     int64_t used = delta_bytes < -u.used_bytes ? 0 : u.used_bytes + delta_bytes;
-    return delta_bytes == 0  ? 0
-           : delta_bytes < 0 ? put(tx, user_id, used, e)
-                             : put_active(tx, user_id, used, e);
+    return delta_bytes != 0 ? put(tx, user_id, used, delta_bytes > 0, e) : 0;
 }
 
 int store_usage_correct(struct store_tx *tx, const struct id *user_id, uint64_t mark,
@@ -120,7 +133,7 @@ int store_usage_correct(struct store_tx *tx, const struct id *user_id, uint64_t 
     const struct usage_slot *slot = slot_of(tx->usage, user_id);
     bool still = slot->held == 0 && slot->changes == mark;
     pthread_mutex_unlock(&tx->usage->lock);
-    if (still && put(tx, user_id, scanned_bytes, e) != 0) {
+    if (still && put(tx, user_id, scanned_bytes, false, e) != 0) {
         return -1;
     }
     *ret_done = still;

@@ -80,6 +80,33 @@ static void what_is_not_enforced_passes_the_quota(void **state)
     assert_int_equal(used(f), 1400);
 }
 
+static int count_event(void *ctx, const struct store_event *ev, struct err *e)
+{
+    (void)e;
+    if (strcmp(ev->name, "workspace.over_quota") == 0) {
+        ++*(int *)ctx;
+    }
+    return 0;
+}
+
+static int count_events(struct store_tx *tx, void *arg, struct err *e)
+{
+    return store_event_each(tx, 0, count_event, arg, e);
+}
+
+static void passing_the_quota_is_told_once(void **state)
+{
+    struct fixture *f = *state;
+    int n = 0;
+    add_to(f, 1000, false);
+    fixture_read(f, count_events, &n);
+    assert_int_equal(n, 0);
+    add_to(f, 1, false);
+    add_to(f, 1, false);
+    fixture_read(f, count_events, &n);
+    assert_int_equal(n, 1);
+}
+
 static void a_sum_is_never_below_zero(void **state)
 {
     struct fixture *f = *state;
@@ -146,6 +173,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_quota_is_exact_to_the_byte, setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(what_is_not_enforced_passes_the_quota, setup,
                                         fixture_teardown),
+        cmocka_unit_test_setup_teardown(passing_the_quota_is_told_once, setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_sum_is_never_below_zero, setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_user_without_workspace_has_no_sum, setup,
                                         fixture_teardown),
