@@ -367,7 +367,10 @@ static int lanes_make(struct app *a, struct err *e)
     s->scrape = s->slow ? lane_new("scrape", 1, SCRAPES_MAX, server_inbox(s->server), e) : NULL;
     s->body =
         s->scrape ? lane_new("body", BODY_THREADS, SIZE_MAX, server_inbox(s->server), e) : NULL;
-    return s->body ? 0 : -1;
+    s->sign = s->body ? lane_new("sign", cpus > 0 ? (unsigned)cpus : 1, SIZE_MAX,
+                                 server_inbox(s->server), e)
+                      : NULL;
+    return s->sign ? 0 : -1;
 }
 
 static int host_make(struct app *a, struct err *e)
@@ -497,6 +500,7 @@ static void app_done(struct app *a)
     streams_stop(s->streams);
     trail_close(s->trail);
     store_close(s->store);
+    lane_free(s->sign);
     if (s->server)
         while (inbox_drain(server_inbox(s->server), 1000))
             ;

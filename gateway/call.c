@@ -177,6 +177,30 @@ static void lane_done(struct job *job)
     call_ran((struct call *)((char *)job - offsetof(struct call, job)));
 }
 
+static void sign_run(struct job *job)
+{
+    struct call *c = (struct call *)((char *)job - offsetof(struct call, job));
+
+    c->rc = c->op->sign(c, &c->e);
+}
+
+/* Should the lane not take it, it is signed here: what was written is to be answered. */
+static void write_committed(struct store_job *j)
+{
+    struct call *c = (struct call *)((char *)j - offsetof(struct call, store_job));
+    struct err e;
+
+    c->rc = j->rc;
+    c->e = j->e;
+    c->job = (struct job){.run = sign_run, .done = lane_done};
+    if (!c->rc && !idempotency_replayed(c)) {
+        if (!lane_submit(c->s->sign, &c->job, &e))
+            return;
+        sign_run(&c->job);
+    }
+    inbox_post(server_inbox(c->s->server), &c->job);
+}
+
 static void write_done(struct job *job)
 {
     struct call *c = (struct call *)((char *)job - offsetof(struct call, store_job.job));
@@ -209,8 +233,11 @@ static int submit(struct call *c, struct err *e)
         c->op->key(c, &key);
         return lane_submit_keyed(s->slow, &key, &c->job, e);
     case ON_WRITE:
-        c->store_job = (struct store_job){
-            .job.done = write_done, .fn = run_in_tx, .arg = c, .ends = c->op->ends};
+        c->store_job = (struct store_job){.job.done = write_done,
+                                          .fn = run_in_tx,
+                                          .arg = c,
+                                          .ends = c->op->ends,
+                                          .committed = c->op->sign ? write_committed : NULL};
         return store_submit(s->store, &c->store_job, e);
     case ON_SCRAPE:
         meters_collect(s);

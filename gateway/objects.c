@@ -122,28 +122,35 @@ const struct field api_key_fields[] = {
     {0},
 };
 
-int grant_fill(struct call *c, const struct lease *l, const struct sandbox *s, struct grant *ret,
-               struct err *e)
+int grant_describe(struct call *c, const struct lease *l, const struct sandbox *s,
+                   struct grant *ret, struct err *e)
 {
     int64_t now_ms = clock_wall_ms(c->s->clock);
+
+    ret->lease = *l;
+    ret->keys = c->s->keys;
+    ret->renew_after = lease_renew_after(l, now_ms);
+    ret->iat = now_ms / 1000;
+    ret->endpoint.protocol = (char *)"leasehold.door.v1";
+    sandbox_host_url(c->s->cfg, s, ret->endpoint.url, sizeof ret->endpoint.url);
+    if (!s->door_cert_sha256[0])
+        return 0;
+    ret->endpoint.ca_pem = (char *)tls_ca_pem(c->s->tls);
+    ret->endpoint.cert_sha256 =
+        arena_strndup(c->arena, s->door_cert_sha256, strlen(s->door_cert_sha256));
+    return ret->endpoint.cert_sha256 ? 0 : err_set(e, ERR_INTERNAL, "no memory for the grant");
+}
+
+int grant_sign(struct call *c, struct grant *g, struct err *e)
+{
     struct buf token;
     int rc;
 
     buf_init(&token, TOKEN_MAX);
-    rc = lease_mint(&c->s->policy, c->s->keys, l, now_ms, &token, e);
+    rc = lease_mint(&c->s->policy, g->keys, &g->lease, g->iat * 1000, &token, e);
     if (!rc) {
-        ret->lease = *l;
-        ret->renew_after = lease_renew_after(l, now_ms);
-        ret->iat = now_ms / 1000;
-        ret->token = arena_strndup(c->arena, token.data, token.len);
-        ret->endpoint.protocol = (char *)"leasehold.door.v1";
-        sandbox_host_url(c->s->cfg, s, ret->endpoint.url, sizeof ret->endpoint.url);
-        if (s->door_cert_sha256[0]) {
-            ret->endpoint.ca_pem = (char *)tls_ca_pem(c->s->tls);
-            ret->endpoint.cert_sha256 =
-                arena_strndup(c->arena, s->door_cert_sha256, strlen(s->door_cert_sha256));
-        }
-        if (!ret->token)
+        g->token = arena_strndup(c->arena, token.data, token.len);
+        if (!g->token)
             rc = err_set(e, ERR_INTERNAL, "no memory for the token");
     }
     if (token.data)

@@ -29,13 +29,16 @@ struct grant {
         char *protocol, *ca_pem, *cert_sha256;
     } endpoint;
     int64_t renew_after;
-    int64_t iat; /* of the token, seconds; not answered */
+    int64_t iat;               /* of the token, seconds; not answered */
+    const struct keyset *keys; /* it is signed by; not answered */
 };
 extern const struct field grant_fields[];
 
-/* Everything of a grant for a lease that was just written; token in the call's arena. */
+/* Everything of a grant for a lease that was just written but the token, which comes behind the
+ * commit: signing it takes longer than the whole write. */
 struct call;
-int grant_fill(struct call *c, const struct lease *l, const struct sandbox *s, struct grant *ret,
-               struct err *e) MUST_CHECK;
+int grant_describe(struct call *c, const struct lease *l, const struct sandbox *s,
+                   struct grant *ret, struct err *e) MUST_CHECK;
+int grant_sign(struct call *c, struct grant *g, struct err *e) MUST_CHECK; /* in the call's arena */
 
 #endif

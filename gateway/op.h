@@ -95,6 +95,9 @@ struct op {
     /* On the loop, before the call goes to its lane: what run needs to know of the broker. */
     void (*prepare)(struct call *c);
     int (*run)(struct call *c, struct err *e);
+    /* ON_WRITE, on the SIGN lane behind the commit of a successful run: what takes a CPU for a while and
+     * no store, so that no commit waits for it. No record of the answer has it (`secret`). */
+    int (*sign)(struct call *c, struct err *e);
     /* On the loop after a successful run: what needs the broker. true: the answer is complete;
      * false: call_finish comes later. */
     bool (*after)(struct call *c);

@@ -103,7 +103,7 @@ int op_lease_grant(struct call *c, struct err *e)
         lease_issue(c->tx, &c->s->policy, keyset_signing_kid(c->s->keys), &c->caller, &session,
                     &request, &lease, e))
         return -1;
-    return grant_fill(c, &lease, &session, c->result, e);
+    return grant_describe(c, &lease, &session, c->result, e);
 }
 
 int op_lease_get(struct call *c, struct err *e)
@@ -140,7 +140,12 @@ int op_lease_renew(struct call *c, struct err *e)
         return -1;
     if (a->confirmed) /* a renewal takes nothing back that the door has said */
         lease.state = LEASE_ACTIVE;
-    return grant_fill(c, &lease, &session, c->result, e);
+    return grant_describe(c, &lease, &session, c->result, e);
+}
+
+int op_grant_sign(struct call *c, struct err *e)
+{
+    return grant_sign(c, c->result, e);
 }
 
 void op_grant_secret(struct call *c, struct op_secret *ret)

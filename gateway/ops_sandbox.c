@@ -230,7 +230,7 @@ static int open_running(struct store_tx *tx, void *ctx, const struct session_ope
         r->grant = call_alloc(c, sizeof *r->grant);
         if (!r->grant)
             return err_set(e, ERR_INTERNAL, "no memory for the grant");
-        if (grant_fill(c, &o->lease, &o->sandbox, r->grant, e))
+        if (grant_describe(c, &o->lease, &o->sandbox, r->grant, e) || grant_sign(c, r->grant, e))
             return -1;
     }
     return idempotency_record(c, tx, e);

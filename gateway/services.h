@@ -43,6 +43,7 @@ struct services {
     struct lane *read, *file, *runtime; /* any thread */
     struct lane *slow;              /* any thread; waits for runtime and file, never they for it */
     struct lane *scrape;            /* any thread */
+    struct lane *sign;              /* any thread; outlives the store, whose writes go on there */
     struct lane *body;              /* stream.c */
     struct streams *streams;        /* loop */
     struct meters *meters;          /* any thread, see meters.h */

@@ -153,7 +153,10 @@ struct store_job {
     store_fn fn;
     void *arg;
     bool ends; /* as store_write_end */
-    int rc;    /* result, for done */
+    /* Not NULL: called on the writer thread behind the commit instead of job.done through the inbox,
+     * and whose the job is from there on. For work that a commit must not wait for; it may not block. */
+    void (*committed)(struct store_job *j);
+    int rc; /* result, for done */
     struct err e;
 };
 int store_submit(struct store *s, struct store_job *j, struct err *e) MUST_CHECK; /* any thread */
