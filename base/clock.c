@@ -25,6 +25,17 @@ static int64_t system_boot_us(void *ctx)
 
 const struct clock clock_system = {.wall_ms = system_wall_ms, .boot_us = system_boot_us};
 
+/* n digits and what stands behind them. */
+static char *put_digits(char *at, int n, int value, char behind)
+{
+    for (int i = n - 1; i >= 0; i--) {
+        at[i] = (char)('0' + value % 10);
+        value /= 10;
+    }
+    at[n] = behind;
+    return at + n + 1;
+}
+
 char *time_format(int64_t ms, char out[static TIME_TEXT])
 {
     if (ms < 0) {
@@ -35,8 +46,14 @@ char *time_format(int64_t ms, char out[static TIME_TEXT])
     time_t seconds = ms / 1000;
     struct tm tm;
     gmtime_r(&seconds, &tm);
-    size_t n = strftime(out, TIME_TEXT, "%Y-%m-%dT%H:%M:%S", &tm);
-    snprintf(out + n, TIME_TEXT - n, ".%03uZ", (unsigned)(ms % 1000));
+    char *at = put_digits(out, 4, tm.tm_year + 1900, '-');
+    at = put_digits(at, 2, tm.tm_mon + 1, '-');
+    at = put_digits(at, 2, tm.tm_mday, 'T');
+    at = put_digits(at, 2, tm.tm_hour, ':');
+    at = put_digits(at, 2, tm.tm_min, ':');
+    at = put_digits(at, 2, tm.tm_sec, '.');
+    at = put_digits(at, 3, (int)(ms % 1000), 'Z');
+    *at = '\0';
     return out;
 }
 

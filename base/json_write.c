@@ -1,6 +1,5 @@
 #include "json_write.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,20 +41,26 @@ static const char *escape_of(unsigned char c, char out[static ESCAPE_SIZE])
     return out;
 }
 
+static bool is_plain(unsigned char c)
+{
+    return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
+}
+
 /* How many bytes from the start of s may be copied as they are. */
 static size_t plain_run(const char *s, size_t len)
 {
-    char escape[ESCAPE_SIZE];
     size_t n = 0;
-    while (n < len) {
+    for (;;) {
         uint32_t point;
-        size_t step = utf8_next(s + n, len - n, &point);
-        if (step == 0 || (step == 1 && escape_of((unsigned char)s[n], escape) != NULL)) {
-            break;
+        while (n < len && is_plain((unsigned char)s[n])) {
+            n++;
+        }
+        size_t step = n < len ? utf8_next(s + n, len - n, &point) : 0;
+        if (step <= 1) { /* what is to be escaped, or no UTF-8 */
+            return n;
         }
         n += step;
     }
-    return n;
 }
 
 bool json_add_string_max(struct buf *out, const char *s, size_t len, size_t max)
@@ -140,6 +145,20 @@ static void add_enum(struct buf *out, const struct field *f, int value)
     buf_add_str(out, "null"); /* no name: a row of a newer version */
 }
 
+static void add_int(struct buf *out, int64_t v)
+{
+    char text[24], *at = text + sizeof(text);
+    uint64_t left = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
+    do {
+        *--at = (char)('0' + left % 10);
+        left /= 10;
+    } while (left > 0);
+    if (v < 0) {
+        *--at = '-';
+    }
+    buf_add(out, at, (size_t)(text + sizeof(text) - at));
+}
+
 static void add_elem(struct buf *out, const struct field *f, const void *elem)
 {
     if (f->fields != NULL) {
@@ -218,7 +237,7 @@ static void add_value(struct buf *out, const struct field *f, const void *at)
         add_text(out, ID_STR((const struct id *)at));
         break;
     case FIELD_KIND_INT:
-        buf_printf(out, "%" PRId64, *(const int64_t *)at);
+        add_int(out, *(const int64_t *)at);
         break;
     case FIELD_KIND_REAL:
         json_add_real(out, *(const double *)at);

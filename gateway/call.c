@@ -237,6 +237,7 @@ static int submit(struct call *c, struct err *e)
                                           .fn = run_in_tx,
                                           .arg = c,
                                           .ends = c->op->ends,
+                                          .sound = c->op->sound,
                                           .committed = c->op->sign ? write_committed : NULL};
         return store_submit(s->store, &c->store_job, e);
     case ON_SCRAPE:

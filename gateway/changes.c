@@ -10,6 +10,9 @@
 #include "signing_keys.h"
 #include "spools.h"
 
+/* Applied at once; between two of them the loop may turn. */
+#define BATCH_CHANGES 32
+
 /* --- from the writer to the loop ------------------------------------------------------------- */
 
 struct batch {
@@ -41,9 +44,9 @@ static void batch_apply(struct job *job)
     free(b);
 }
 
-void changes_post(void *ctx, const struct change *changes, size_t n)
+static void batch_post(struct services *s, const struct change *changes, size_t n,
+                       int64_t committed_us)
 {
-    struct services *s = ctx;
     struct batch *b = malloc(sizeof *b + n * sizeof *changes);
 
     /* A committed revocation that never reaches its door would be a broken promise. The next
@@ -52,13 +55,21 @@ void changes_post(void *ctx, const struct change *changes, size_t n)
         log_event(s->log, LOG_ERROR, "changes_lost", LF_STR("detail", "no memory; restarting"));
         abort();
     }
-    *b = (struct batch){
-        .job.done = batch_apply, .s = s, .committed_us = clock_boot_us(s->clock), .n = n};
+    *b = (struct batch){.job.done = batch_apply, .s = s, .committed_us = committed_us, .n = n};
     memcpy(b->changes, changes, n * sizeof *changes);
+    inbox_post(server_inbox(s->server), &b->job);
+}
+
+void changes_post(void *ctx, const struct change *changes, size_t n)
+{
+    struct services *s = ctx;
+    int64_t committed_us = clock_boot_us(s->clock);
+
     for (size_t i = 0; i < n; i++)
         if (changes[i].kind == CHANGE_KEYS)
             signing_keys_committed(s->signing);
-    inbox_post(server_inbox(s->server), &b->job);
+    for (size_t i = 0; i < n; i += BATCH_CHANGES)
+        batch_post(s, changes + i, n - i < BATCH_CHANGES ? n - i : BATCH_CHANGES, committed_us);
 }
 
 /* --- from the broker to the store ------------------------------------------------------------ */
@@ -101,7 +112,7 @@ static void lease_write(struct services *s,
     *w = (struct lease_write){.s = s, .rule = rule, .n = n};
     memcpy(w->ids, ids, n * sizeof *ids);
     w->job = (struct store_job){
-        .job.done = lease_write_done, .fn = lease_write_run, .arg = w, .ends = true};
+        .job.done = lease_write_done, .fn = lease_write_run, .arg = w, .ends = true, .sound = true};
     if (store_submit(s->store, &w->job, &e))
         free(w);
 }

@@ -8,14 +8,17 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "leasehold/clock.h"
 #include "server_state.h"
 #include "tls_server.h"
 
-#define PIECE_MAX (64u * 1024)  /* of one write */
-#define TURN_MAX  (256u * 1024) /* written on one connection before others have their turn */
-#define JOBS_TURN 256           /* of the inbox */
+#define PIECE_MAX    (64u * 1024)  /* of one write */
+#define TURN_MAX     (256u * 1024) /* written on one connection before others have their turn */
+#define JOBS_ONCE    16            /* of the inbox, between two looks at the clock … */
+#define JOBS_TURN_US 1000          /* … until that is over: the sockets want their turn */
+#define GATHER_MAX   16384         /* bytes of one write of frames */
 
 #define CONN_ROOM_LOW 8 /* one in so many left: room is short */
 
@@ -55,6 +58,9 @@ void conn_free(struct conn *c)
     HASH_DEL(c->server->conns, c);
     c->listener->conns--;
     c->dead = true;
+    if (c->corked) {
+        DL_DELETE2(c->server->corked, c, corked_prev, corked_next);
+    }
     http_forget(c); /* looks at the queue */
     conn_drop_queue(c);
     ws_forget(c);
@@ -129,15 +135,39 @@ void conn_queue(struct conn *c, struct buf *b)
     queue_buf(c, b, false);
 }
 
+/* Behind the last chunk, if that is unsent and has room. */
+static bool join_last(struct conn *c, const struct buf *b)
+{
+    struct chunk *last = c->out != NULL ? c->out_last : NULL;
+    if (last == NULL || last->sent > 0 || last->tell || last->piped || !buf_ok(b) ||
+        b->len > last->buf.cap - last->buf.len) {
+        return false;
+    }
+    buf_add(&last->buf, b->data, b->len);
+    if (!buf_ok(&last->buf)) {
+        conn_kill(c);
+        return true;
+    }
+    c->out_bytes += b->len;
+    last->len = last->buf.len;
+    return true;
+}
+
+void conn_queue_gathered(struct conn *c, struct buf *b)
+{
+    if (join_last(c, b)) {
+        buf_done(b);
+        return;
+    }
+    b->cap = b->cap > GATHER_MAX ? b->cap : GATHER_MAX; /* room for those behind it */
+    queue_buf(c, b, false);
+}
+
 void conn_queue_piece(struct conn *c, struct buf *b)
 {
     struct chunk *head = c->out;
     /* A small one goes out in one write with the head that waits for it. */
-    if (head != NULL && head == c->out_last && head->sent == 0 && !head->tell && !head->piped &&
-        buf_ok(b) && b->len <= head->buf.cap - head->buf.len) {
-        buf_add(&head->buf, b->data, b->len);
-        c->out_bytes += b->len;
-        head->len = head->buf.len;
+    if (head != NULL && head == c->out_last && join_last(c, b)) {
         head->tell = true;
         chunk_first(head);
         buf_done(b);
@@ -272,6 +302,27 @@ static void on_writeable(struct conn *c)
         }
     }
     conn_flow(c);
+}
+
+void conn_flush_gathered(struct conn *c)
+{
+    if (!c->server->corking) {
+        conn_flush(c);
+    } else if (!c->corked) {
+        c->corked = true;
+        DL_APPEND2(c->server->corked, c, corked_prev, corked_next);
+    }
+}
+
+static void uncork(struct server *s)
+{
+    s->corking = false;
+    while (s->corked != NULL) {
+        struct conn *c = s->corked;
+        DL_DELETE2(s->corked, c, corked_prev, corked_next);
+        c->corked = false;
+        conn_flush(c);
+    }
 }
 
 /* --- input ----------------------------------------------------------------------------------- */
@@ -446,7 +497,17 @@ static void on_closed(struct conn *c)
 static void on_wake(struct lws *wsi)
 {
     struct server *s = lws_context_user(lws_get_context(wsi));
-    if (s->inbox != NULL && inbox_drain(s->inbox, JOBS_TURN) > 0) {
+    int64_t until_us = now_us() + JOBS_TURN_US;
+    size_t left = 0;
+    if (s->inbox == NULL) {
+        return;
+    }
+    s->corking = true;
+    do {
+        left = inbox_drain(s->inbox, JOBS_ONCE);
+    } while (left > 0 && now_us() < until_us);
+    uncork(s);
+    if (left > 0) {
         lws_cancel_service(s->lws);
     }
 }

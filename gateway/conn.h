@@ -121,6 +121,8 @@ struct conn {
     bool dead;     /* to be closed; nothing goes to the handler any more */
     bool reading;
     bool held; /* nothing is written for now */
+    bool corked;
+    struct conn *corked_prev, *corked_next;
 
     bool served;               /* a request has been complete */
     int64_t silent_us;         /* boot clock: since when a request is waited for */
@@ -144,8 +146,11 @@ const char *conn_certificate(struct conn *c); /* as in struct http_request */
 
 void conn_queue(struct conn *c, struct buf *b);       /* takes *b */
 void conn_queue_piece(struct conn *c, struct buf *b); /* the same; handler.sent is told */
+/* The same; what waits and is small goes out in one write with it. */
+void conn_queue_gathered(struct conn *c, struct buf *b);
 void conn_queue_pipe(struct conn *c, int fd, size_t len);
-void conn_flush(struct conn *c); /* writes what the socket takes, the rest later */
+void conn_flush(struct conn *c);          /* writes what the socket takes, the rest later */
+void conn_flush_gathered(struct conn *c); /* the same, while corked at the end of that */
 void conn_drop_queue(struct conn *c);
 void conn_drop_waiting(struct conn *c); /* all but the first: it may be written in part */
 

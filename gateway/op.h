@@ -88,6 +88,7 @@ struct op {
     size_t in_size, out_size;
     const char *media; /* of an answer that is not from `out`: call->raw */
     bool ends;         /* ON_WRITE: goes on when the disk is full (store_write_end) */
+    bool sound;        /* ON_WRITE: refuses before its first change only (struct store_job) */
     bool rest_alias;   /* another REST way to an op that has its row: no WebSocket name */
     bool plain_detail; /* problem detail = code (older clients of /create read it) */
     /* What it is serialised by: ON_RUNTIME and ON_SLOW always, ON_FILE where it is set. */

@@ -45,6 +45,8 @@ struct server {
     uint64_t turn_ns, idle_ns; /* then: the time, and what of it the loop has waited */
 
     struct conn *conns;
+    bool corking;        /* frames are gathered … */
+    struct conn *corked; /* … on these connections */
     uint64_t last_conn;
     size_t open_requests, websockets;
     bool draining; /* no new requests */

@@ -144,8 +144,8 @@ static void frame_send(struct conn *c, enum ws_opcode opcode, const char *data, 
     buf_init(&b, WS_HEADER_OUT_MAX + len);
     buf_add(&b, header, ws_frame_header(header, opcode, len));
     buf_add(&b, data, len);
-    conn_queue(c, &b);
-    conn_flush(c);
+    conn_queue_gathered(c, &b);
+    conn_flush_gathered(c);
 }
 
 static void close_send(struct conn *c, int code, const char *reason)

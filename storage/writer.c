@@ -68,25 +68,52 @@ static int call_write(struct writer *w, struct store_job *j)
     return rc;
 }
 
+static int lost(const struct store_job *j, const char *why, struct err *e)
+{
+    enum err_code code =
+        j->rc != 0 && j->e.code == ERR_STORAGE_FULL ? ERR_STORAGE_FULL : ERR_INTERNAL;
+    return err_set(e, code, "%s", why);
+}
+
 /* A full disk or an I/O error may end SQLite's whole transaction under the write: then nothing that
  * ran before in this group is left either. */
 static int check_transaction(struct writer *w, const struct store_job *j, struct err *e)
 {
-    if (sqlite3_get_autocommit(w->conn.db) == 0) {
-        return 0;
-    }
-    enum err_code code =
-        j->rc != 0 && j->e.code == ERR_STORAGE_FULL ? ERR_STORAGE_FULL : ERR_INTERNAL;
-    return err_set(e, code, "the transaction was broken off");
+    return sqlite3_get_autocommit(w->conn.db) == 0 ? 0
+                                                   : lost(j, "the transaction was broken off", e);
+}
+
+/* What a write finds, and gets back when it fails. */
+struct write_mark {
+    size_t changes, leases, sessions;
+    struct audit_mark audit;
+    struct event_mark events;
+    int rows; /* changed on the connection so far */
+};
+
+static struct write_mark write_mark(struct writer *w)
+{
+    return (struct write_mark){.changes = w->changes.n,
+                               .leases = w->leases.n,
+                               .sessions = w->sessions.n,
+                               .audit = audit_trail_mark(&w->audit),
+                               .events = event_group_mark(&w->events),
+                               .rows = sqlite3_total_changes(w->conn.db)};
+}
+
+static void write_undo(struct writer *w, const struct write_mark *mark)
+{
+    w->changes.n = mark->changes;
+    audit_trail_undo(&w->audit, &mark->audit);
+    lease_counts_undo(&w->leases, mark->leases);
+    session_cache_undo(&w->sessions, mark->sessions);
+    event_group_undo(&w->events, mark->events);
 }
 
 /* Runs one write under a savepoint. -1: the transaction is lost, not just this write. */
-static int run_write(struct writer *w, struct store_job *j, struct err *e)
+static int run_guarded(struct writer *w, struct store_job *j, struct err *e)
 {
-    size_t changes_before = w->changes.n;
-    struct audit_mark audit_before = audit_trail_mark(&w->audit);
-    size_t leases_before = w->leases.n, seqs_before = w->sessions.n;
-    struct event_mark events_before = event_group_mark(&w->events);
+    struct write_mark mark = write_mark(w);
     if (stmt_exec(&w->conn, "SAVEPOINT one_write", e) != 0) {
         return -1;
     }
@@ -95,16 +122,34 @@ static int run_write(struct writer *w, struct store_job *j, struct err *e)
         return -1;
     }
     if (j->rc != 0) {
-        w->changes.n = changes_before;
-        audit_trail_undo(&w->audit, &audit_before);
-        lease_counts_undo(&w->leases, leases_before);
-        session_cache_undo(&w->sessions, seqs_before);
-        event_group_undo(&w->events, events_before);
+        write_undo(w, &mark);
         if (stmt_exec(&w->conn, "ROLLBACK TO one_write", e) != 0) {
             return -1;
         }
     }
     return stmt_exec(&w->conn, "RELEASE one_write", e);
+}
+
+/* The same of one that changes nothing before it can fail. */
+static int run_sound(struct writer *w, struct store_job *j, struct err *e)
+{
+    struct write_mark mark = write_mark(w);
+    j->rc = call_write(w, j);
+    if (check_transaction(w, j, e) != 0) {
+        return -1;
+    }
+    if (j->rc != 0) {
+        write_undo(w, &mark);
+        if (sqlite3_total_changes(w->conn.db) != mark.rows) {
+            return lost(j, "a write failed in the middle", e);
+        }
+    }
+    return 0;
+}
+
+static int run_write(struct writer *w, struct store_job *j, struct err *e)
+{
+    return j->sound ? run_sound(w, j, e) : run_guarded(w, j, e);
 }
 
 /* --- a group ---------------------------------------------------------------------------------- */

@@ -42,9 +42,11 @@ struct change {
     enum change_kind kind;
     int64_t seq; /* of the session's log */
     int code;    /* door close code of a revocation */
-    struct lease lease;
-    struct sandbox sandbox;
-    struct id key_id;
+    union {      /* by kind */
+        struct lease lease;
+        struct sandbox sandbox;
+        struct id key_id;
+    };
 };
 
 /* --- events --------------------------------------------------------------------------------
@@ -153,6 +155,9 @@ struct store_job {
     store_fn fn;
     void *arg;
     bool ends; /* as store_write_end */
+    /* fn refuses before its first change only; what fails behind that is the store's own fault, and
+     * fails the group. Then fn needs no savepoint, which costs more than a small write. */
+    bool sound;
     /* Not NULL: called on the writer thread behind the commit instead of job.done through the inbox,
      * and whose the job is from there on. For work that a commit must not wait for; it may not block. */
     void (*committed)(struct store_job *j);

@@ -78,6 +78,49 @@ static void connections_of_a_closed_lease_and_a_lost_door_are_uncounted(void **s
     assert_int_equal(counted(f).doors_live, 0);
 }
 
+static void an_acknowledgement_confirms_what_it_covers_and_no_more(void **state)
+{
+    struct fixture *f = *state;
+    struct lease l[4];
+
+    hello(f, 9, 7, SECRET);
+    for (int i = 0; i < 4; i++)
+        l[i] = grant(f, 60, 1 + i);
+    ack(f, 9, 2);
+    assert_int_equal(counted(f).state[LEASE_ACTIVE], 2);
+    assert_int_equal(counted(f).state[LEASE_PENDING], 2);
+    revoke(f, &l[3], 5);
+    revoke(f, &l[0], 6);
+    ack(f, 9, 5);
+    assert_int_equal(counted(f).state[LEASE_ACTIVE], 2);
+    assert_int_equal(counted(f).state[LEASE_REVOKING], 2);
+    f->boot_us += 2000000;
+    assert_int_equal(counted(f).state[LEASE_UNCONFIRMED], 1);
+    ack(f, 9, 6);
+    assert_int_equal(counted(f).state[LEASE_UNCONFIRMED], 0);
+}
+
+static void a_door_that_comes_back_with_less_has_it_to_confirm_again(void **state)
+{
+    struct fixture *f = *state;
+    struct lease l;
+
+    hello(f, 9, 7, SECRET);
+    l = grant(f, 60, 1);
+    grant(f, 60, 2);
+    revoke(f, &l, 3);
+    ack(f, 9, 3);
+    assert_int_equal(counted(f).state[LEASE_ACTIVE], 1);
+    broker_door_closed(f->broker, 9);
+    hello(f, 10, 7, SECRET); /* it has applied nothing */
+    assert_int_equal(counted(f).state[LEASE_PENDING], 1);
+    f->boot_us += 2000000;
+    assert_int_equal(counted(f).state[LEASE_UNCONFIRMED], 1);
+    ack(f, 10, 3);
+    assert_int_equal(counted(f).state[LEASE_ACTIVE], 1);
+    assert_int_equal(counted(f).state[LEASE_REVOKING], 1);
+}
+
 static void random_lives_never_make_the_counts_wrong(void **state)
 {
     struct fixture *f = *state;
@@ -259,6 +302,8 @@ int main(void)
         TEST(a_lease_is_counted_in_each_state_of_its_life),
         TEST(a_renewal_keeps_the_live_connections),
         TEST(connections_of_a_closed_lease_and_a_lost_door_are_uncounted),
+        TEST(an_acknowledgement_confirms_what_it_covers_and_no_more),
+        TEST(a_door_that_comes_back_with_less_has_it_to_confirm_again),
         TEST(random_lives_never_make_the_counts_wrong),
         TEST(ending_leases_are_told_with_their_cause_and_number),
         TEST(a_door_that_comes_back_is_told_apart_from_a_new_one),

@@ -134,13 +134,18 @@ static void no_wake(void *ctx)
     (void)ctx;
 }
 
-static void submit(struct fixture *f, struct store_job *j, store_fn fn, void *arg)
+static void submit_job(struct fixture *f, struct store_job *j)
 {
     struct err e;
-    *j = (struct store_job){.job.done = note_done, .fn = fn, .arg = arg};
     if (store_submit(f->store, j, &e) != 0) {
         fail_msg("store_submit: %s", e.msg);
     }
+}
+
+static void submit(struct fixture *f, struct store_job *j, store_fn fn, void *arg)
+{
+    *j = (struct store_job){.job.done = note_done, .fn = fn, .arg = arg};
+    submit_job(f, j);
 }
 
 static void drain(struct fixture *f)
@@ -186,9 +191,8 @@ static int teardown_with_inbox(void **state)
     return 0;
 }
 
-static void a_failing_write_of_a_group_vanishes_alone(void **state)
+static void failing_writes_vanish(struct fixture *f, bool sound)
 {
-    struct fixture *f = *state;
     enum { N = 9 };
     struct gate gate = GATE_INIT;
     struct store_job holder, jobs[N];
@@ -199,7 +203,9 @@ static void a_failing_write_of_a_group_vanishes_alone(void **state)
     gate_wait_entered(&gate);
     for (int i = 0; i < N; i++) {
         steps[i] = (struct step){.f = f, .fail = i % 3 == 1};
-        submit(f, &jobs[i], step_run, &steps[i]);
+        jobs[i] = (struct store_job){
+            .job.done = note_done, .fn = step_run, .arg = &steps[i], .sound = sound};
+        submit_job(f, &jobs[i]);
     }
     gate_open(&gate);
     flush(f);
@@ -220,6 +226,83 @@ static void a_failing_write_of_a_group_vanishes_alone(void **state)
     assert_int_equal(audit[0], 7); /* 6 good and the flush */
     assert_int_equal(audit[1], 0);
     assert_int_equal(count_rows(f, BLOCKS_WITH("bad")), 0);
+}
+
+static void a_failing_write_of_a_group_vanishes_alone(void **state)
+{
+    failing_writes_vanish(*state, false);
+}
+
+static void a_sound_write_that_changed_no_row_vanishes_alone_too(void **state)
+{
+    failing_writes_vanish(*state, true);
+}
+
+static int touch_and_fail(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct workspace w;
+    bool made;
+    return store_workspace_touch(tx, arg, &w, &made, e) != 0
+               ? -1
+               : err_set(e, ERR_LEASE_TERMINAL, "not what was promised");
+}
+
+static void a_sound_write_that_fails_behind_a_change_fails_its_group(void **state)
+{
+    struct fixture *f = *state;
+    struct gate gate = GATE_INIT;
+    struct store_job holder, jobs[2], broken;
+    struct step steps[2] = {{.f = f}, {.f = f}};
+    struct id user = {{7}};
+    struct err e;
+    fixture_add_session(f);
+
+    submit(f, &holder, gate_run, &gate);
+    gate_wait_entered(&gate);
+    submit(f, &jobs[0], step_run, &steps[0]);
+    broken = (struct store_job){
+        .job.done = note_done, .fn = touch_and_fail, .arg = &user, .sound = true};
+    submit_job(f, &broken);
+    submit(f, &jobs[1], step_run, &steps[1]);
+    gate_open(&gate);
+    if (store_write(f->store, audit_one, (void *)"flush", &e) != 0) {
+        flush(f); /* the first one was in the group */
+    }
+    drain(f);
+
+    assert_int_equal(broken.e.code, ERR_LEASE_TERMINAL);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(jobs[i].rc, -1);
+        assert_int_equal(jobs[i].e.code, ERR_INTERNAL);
+    }
+    assert_int_equal(atomic_load(&seen.n), 0);
+    assert_int_equal(count_rows(f, AUDITED), 1); /* the flush */
+    fixture_write(f, step_run, &steps[0]);
+    assert_int_equal(steps[0].seq, 1);
+}
+
+struct handed {
+    struct store_job job; /* first */
+    struct fixture *f;
+    atomic_int audited; /* by then, durable; -1: not called yet */
+};
+
+static void note_committed(struct store_job *j)
+{
+    struct handed *h = (struct handed *)j;
+    atomic_store(&h->audited, (int)count_rows(h->f, AUDITED));
+}
+
+static void what_goes_on_behind_the_commit_finds_it_durable(void **state)
+{
+    struct fixture *f = *state;
+    struct handed h = {.f = f, .audited = -1};
+    h.job =
+        (struct store_job){.fn = audit_one, .arg = (void *)"handed", .committed = note_committed};
+    submit_job(f, &h.job);
+    flush(f);
+    assert_true(atomic_load(&h.audited) >= 1);
+    assert_int_equal(h.job.rc, 0);
 }
 
 /* --- order -------------------------------------------------------------------------------------- */
@@ -425,6 +508,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(an_answered_write_is_seen_by_any_other_connection),
         T(a_failing_write_of_a_group_vanishes_alone),
+        T(a_sound_write_that_changed_no_row_vanishes_alone_too),
+        T(a_sound_write_that_fails_behind_a_change_fails_its_group),
+        T(what_goes_on_behind_the_commit_finds_it_durable),
         T(changes_come_in_the_order_of_the_log_and_before_the_answers),
         T(a_full_queue_answers_busy_at_once),
         T(a_reader_holds_no_writer_up_and_sees_one_moment),
