@@ -194,13 +194,24 @@ static size_t queue_max(const struct conn *c)
     return own > 0 && !c->local ? own : c->ws.protocol->queue_max;
 }
 
+static bool is_full(const struct conn *c, size_t len)
+{
+    return c->out_bytes > 0 && c->out_bytes + len > queue_max(c);
+}
+
 int server_ws_send(struct server *s, uint64_t conn, const char *data, size_t len)
 {
     struct conn *c = conn_find(s, conn);
     if (c == NULL || c->state != CONN_WS) {
         return -1;
     }
-    if (c->out_bytes > 0 && c->out_bytes + len > queue_max(c)) {
+    if (is_full(c, len) && c->corked) {
+        conn_flush(c); /* what was gathered has not been offered to the socket yet */
+    }
+    if (c->dead) {
+        return -1;
+    }
+    if (is_full(c, len)) {
         conn_drop_waiting(c); /* they are not read, and the code would stand behind them */
         close_send(c, CLOSE_SLOW_READER, "slow reader");
         log_event(s->log, LOG_WARNING, "ws_slow_reader", LF_STR("address", c->peer));
