@@ -27,19 +27,14 @@
 #include "signing_keys.h"
 #include "spools.h"
 #include "stream.h"
+#include "threads.h"
 #include "trail.h"
 
-#define READ_THREADS   2
-#define FILE_THREADS   4
-#define SLOW_THREADS   2
-#define LANE_QUEUE_MAX 1000
-#define SCRAPES_MAX    8
-#define BODY_THREADS   4
-#define STREAMS_MAX    512 /* bodies under way; each may hold two pieces */
-#define LAG_EVERY_MS   250
-#define DRAIN_POLL_MS  20
-#define DRAIN_MAX_MS   30000
-#define OPENAPI_CAP    (4u * 1024 * 1024)
+#define STREAMS_MAX   512 /* bodies under way; each may hold two pieces */
+#define LAG_EVERY_MS  250
+#define DRAIN_POLL_MS 20
+#define DRAIN_MAX_MS  30000
+#define OPENAPI_CAP   (4u * 1024 * 1024)
 
 /* Below this no quarter of the descriptors is enough for what it is meant for (server.c). */
 #define DESCRIPTORS_MIN  256
@@ -317,7 +312,7 @@ static int store_make(struct app *a, struct err *e)
     struct store_options o = {.path = path,
                               .log = a->s.log,
                               .inbox = server_inbox(a->s.server),
-                              .readers = READ_THREADS + FILE_THREADS + SLOW_THREADS + 4,
+                              .readers = THREADS_OF_STORE + 4,
                               .quota_bytes = a->cfg.storage.quota_bytes,
                               .changed = changes_post,
                               .changed_ctx = &a->s,
@@ -338,39 +333,6 @@ static int store_make(struct app *a, struct err *e)
     if (store_open(&o, &a->s.store, e))
         return -1;
     return event_feed_new(&a->s, &a->s.events, e); /* before the first write */
-}
-
-static struct lane *lane_make(struct app *a, enum meter_lane which, const char *name,
-                              unsigned threads, struct err *e)
-{
-    struct lane *l = lane_new(name, threads, queue_max("LEASEHOLD_TEST_QUEUE_MAX", LANE_QUEUE_MAX),
-                              server_inbox(a->s.server), e);
-    struct lane_meters meters;
-
-    if (!l)
-        return NULL;
-    meters_lane(a->s.meters, which, &meters);
-    lane_meter(l, &meters);
-    return l;
-}
-
-static int lanes_make(struct app *a, struct err *e)
-{
-    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    unsigned runtime = cpus > 0 ? (unsigned)cpus * 2 : 2;
-    struct services *s = &a->s;
-
-    s->read = lane_make(a, METER_READ, "read", READ_THREADS, e);
-    s->file = s->read ? lane_make(a, METER_FILE, "file", FILE_THREADS, e) : NULL;
-    s->runtime = s->file ? lane_make(a, METER_RUNTIME, "runtime", runtime, e) : NULL;
-    s->slow = s->runtime ? lane_make(a, METER_SLOW, "slow", SLOW_THREADS, e) : NULL;
-    s->scrape = s->slow ? lane_new("scrape", 1, SCRAPES_MAX, server_inbox(s->server), e) : NULL;
-    s->body =
-        s->scrape ? lane_new("body", BODY_THREADS, SIZE_MAX, server_inbox(s->server), e) : NULL;
-    s->sign = s->body ? lane_new("sign", cpus > 0 ? (unsigned)cpus : 1, SIZE_MAX,
-                                 server_inbox(s->server), e)
-                      : NULL;
-    return s->sign ? 0 : -1;
 }
 
 static int host_make(struct app *a, struct err *e)
@@ -472,7 +434,8 @@ static int histories_restore(struct app *a, struct err *e)
 static int app_make(struct app *a, struct err *e)
 {
     return log_make(a, e) || meters_make(a, e) || run_dir_take(a, e) || keys_load(a, e) ||
-                   host_make(a, e) || server_make(a, e) || store_make(a, e) || lanes_make(a, e) ||
+                   host_make(a, e) || server_make(a, e) || store_make(a, e) ||
+                   threads_make(&a->s, queue_max("LEASEHOLD_TEST_QUEUE_MAX", 0), e) ||
                    brokers_make(a, e) || openapi_make(a, e) || local_key_make(&a->s, e) ||
                    histories_restore(a, e) || chats_recover(&a->s, e) ||
                    sessions_adopt(a->s.sessions, e)
