@@ -6,6 +6,8 @@
 
 #include "leasehold/json.h"
 
+#define ASCII_BLOCK 64 /* looked at in one go; compilers make vectors of it */
+
 /* How many bytes a lead byte announces, the smallest code point that needs so many, and the bits
  * the lead byte itself carries. */
 static size_t lead_decode(unsigned char c, uint32_t *ret_smallest, uint32_t *ret_bits)
@@ -54,14 +56,31 @@ size_t utf8_next(const char *s, size_t len, uint32_t *ret_point)
     return n;
 }
 
+#define NOT_ASCII UINT64_C(0x8080808080808080)
+
+/* Has this block no byte beyond ASCII? */
+static bool block_is_ascii(const char *s)
+{
+    uint64_t words[ASCII_BLOCK / sizeof(uint64_t)];
+    uint64_t all = 0;
+    memcpy(words, s, sizeof(words));
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        all |= words[i];
+    }
+    return (all & NOT_ASCII) == 0;
+}
+
 /* How many bytes at the start are ASCII, counted by whole words. */
 static size_t ascii_len(const char *s, size_t len)
 {
     uint64_t word;
     size_t n = 0;
+    while (n + ASCII_BLOCK <= len && block_is_ascii(s + n)) {
+        n += ASCII_BLOCK;
+    }
     for (; n + sizeof(word) <= len; n += sizeof(word)) {
         memcpy(&word, s + n, sizeof(word));
-        if ((word & UINT64_C(0x8080808080808080)) != 0) {
+        if ((word & NOT_ASCII) != 0) {
             break;
         }
     }

@@ -14,14 +14,12 @@
  *
  * Transports `tcp:PORT`, `unix:PATH` and `ws:PORT/path` have one connection of the agent per client.
  * HELLO comes once the agent accepts connections. For each client the door sends DIAL with a number
- * of its choice on the first link; leaseinit connects to the agent and makes one more connection to
- * AGENT_SOCKET, whose first frame is CONN with that number (or answers DIAL_FAILED on the first
- * link). Each such connection has its own backpressure: who cannot take more stops reading.
- *   tcp, unix   after CONN raw bytes both ways, no frames; end of file ends that client with 1000
- *   ws          after CONN the frames TEXT, BINARY (a piece of a message: flags, then at most
- *               LINK_PIECE_MAX bytes) and CLOSE (the WebSocket's close code, 2 bytes, big endian,
- *               then the reason), both ways; a message is at most LINK_MESSAGE_MAX bytes. Fragments
- *               are kept: a piece is what came in one piece.
+ * of its choice on the first link; leaseinit connects to the agent (`ws`: and shakes hands), makes one
+ * more connection to AGENT_SOCKET and says CONN with that number there, in one message that carries
+ * the agent's connection as a descriptor (SCM_RIGHTS), exactly one; then it is done with both. Or it
+ * answers DIAL_FAILED on the first link. From then on door and agent talk without leaseinit: raw
+ * bytes (`tcp`, `unix`), or WebSocket frames from the first byte behind the handshake (`ws`), messages
+ * of at most LINK_MESSAGE_MAX bytes. CONN counts only from the process that has the first link.
  */
 #ifndef LEASEHOLD_AGENT_LINK_H
 #define LEASEHOLD_AGENT_LINK_H
@@ -30,12 +28,9 @@
 
 #define LINK_HEADER   5u
 #define LINK_LINE_MAX (1024u * 1024u)
-#define LINK_VERSION  1
+#define LINK_VERSION  2
 
-#define LINK_PIECE_MAX   (64u * 1024u)
 #define LINK_MESSAGE_MAX (16u * 1024u * 1024u)
-#define LINK_FLAG_FIN    1u /* the last piece of its message */
-#define LINK_FLAG_FIRST  2u /* the first one */
 
 enum link_frame {
     LINK_HELLO = 1, /* init → door: payload = version (1 byte), transport name ("stdio") */
@@ -43,10 +38,7 @@ enum link_frame {
     LINK_EXIT = 3,  /* init → door: payload = exit code (1 byte), signal or 0 (1 byte); last */
     LINK_DIAL = 4,  /* door → init: payload = number (4 bytes, big endian) */
     LINK_DIAL_FAILED = 5, /* init → door: payload = number */
-    LINK_CONN = 6,        /* init → door, first on a further connection: payload = number */
-    LINK_TEXT = 7,        /* both ways on a `ws` connection: flags (1 byte), then the piece */
-    LINK_BINARY = 8,
-    LINK_CLOSE = 9,
+    LINK_CONN = 6,        /* init → door, alone on a further connection: payload = number */
 };
 
 static inline void link_header_put(uint8_t out[static LINK_HEADER], uint8_t type, uint32_t len)

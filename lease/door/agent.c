@@ -26,6 +26,7 @@ struct agent {
     size_t name_len; /* of the transport's name, before its address */
     struct bridges *bridges;
     struct loop_fd *listener, *link;
+    pid_t link_pid; /* who has the link: leaseinit, which is there before the agent */
     bool hello, ended, full, reading;
     const char *why; /* of the end */
     struct buf in;   /* at most one frame */
@@ -244,6 +245,15 @@ static void link_ended(void *ctx)
 
 static const struct loop_fd_ops link_ops = {link_readable, link_writable, link_ended};
 
+/* As this process sees it; 0 if it cannot. */
+static pid_t peer_pid(int fd)
+{
+    struct ucred peer = {.pid = 0};
+    socklen_t len = sizeof(peer);
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 ? peer.pid : 0;
+}
+
 static void listener_readable(void *ctx)
 {
     struct agent *a = ctx;
@@ -252,7 +262,10 @@ static void listener_readable(void *ctx)
     if (fd < 0)
         return;
     if (a->bridges && a->link && a->hello) {
-        bridges_adopt(a->bridges, fd);
+        if (peer_pid(fd) == a->link_pid)
+            bridges_adopt(a->bridges, fd);
+        else
+            close(fd);
         return;
     }
     if (a->link || a->ended) {
@@ -260,6 +273,7 @@ static void listener_readable(void *ctx)
         return;
     }
     buf_init(&a->in, LINK_HEADER + LINK_LINE_MAX + READ_PIECE);
+    a->link_pid = peer_pid(fd);
     a->link = loop_fd_add(a->loop, fd, &link_ops, a);
     if (!a->link)
         close(fd);
@@ -319,6 +333,7 @@ struct bridges *agent_bridges(const struct agent *a)
 static int transport_take(struct agent *a, const char *transport, struct err *e)
 {
     static const char *const names[] = {"stdio", "tcp", "unix", "ws"};
+    static const enum bridge_kind kinds[] = {0, BRIDGE_TCP, BRIDGE_UNIX, BRIDGE_WS};
     const struct bridges_events events = {
         .ctx = a, .dial = bridge_dial, .ending = bridge_asks_ending, .ended = bridges_all_ended};
     size_t i = 0;
@@ -332,7 +347,7 @@ static int transport_take(struct agent *a, const char *transport, struct err *e)
         return err_set(e, ERR_INVALID_REQUEST, "no such transport");
     if (i == 0)
         return 0;
-    a->bridges = bridges_new(a->loop, strcmp(names[i], "ws") == 0, &events, a->events.bridge);
+    a->bridges = bridges_new(a->loop, kinds[i], &events, a->events.bridge);
     return a->bridges ? 0 : err_set(e, ERR_INTERNAL, "no memory for bridges");
 }
 

@@ -11,14 +11,19 @@
 
 #include "bridge_state.h"
 
-#define DIAL_US    10000000 /* an agent gets so long to answer */
-#define LAST_US    5000000  /* and so long to take what its client said last */
-#define END_US     2000000  /* after its end, until what it said last is with the clients */
-#define GUEST_US   2000000
-#define GUESTS_MAX 8
-#define DOWN_HIGH  (128 * 1024)
-#define DOWN_LOW   (32 * 1024)
-#define DOWN_CAP   (256 * 1024)
+#define DIAL_US   10000000 /* an agent gets so long to answer */
+#define LAST_US   5000000  /* and so long to take what its client said last */
+#define LINGER_US 2000000  /* and then to end, too */
+#define HOLD_US   50000 /* an agent that ends closes its connections a moment before it is known to */
+#define END_US    2000000 /* after its end, until what it said last is with the clients */
+#define TIDY_US   1000000
+#define DOWN_HIGH (128 * 1024)
+#define DOWN_LOW  (32 * 1024)
+#define DOWN_CAP  (320 * 1024)
+
+/* Masking protects what stands between a client and its server from taking a message for something
+ * else. Here nothing does, so the mask is one that changes nothing. */
+static const uint8_t no_mask[4];
 
 /* --- life ------------------------------------------------------------------------------------ */
 
@@ -32,19 +37,38 @@ static void bridges_ended(void *ctx)
     bs->events.ended(bs->events.ctx);
 }
 
-struct bridges *bridges_new(struct loop *l, bool framed, const struct bridges_events *events,
-                            const struct bridge_ops *ops)
+static void bridges_tidy(void *ctx)
+{
+    struct bridges *bs = ctx;
+    struct bridge *b;
+
+    DL_FOREACH (bs->list, b)
+        if (b->up_at == b->up_end && !b->has_piece)
+            bridge_up_free(b);
+}
+
+struct bridges *bridges_new(struct loop *l, enum bridge_kind kind,
+                            const struct bridges_events *events, const struct bridge_ops *ops)
 {
     struct bridges *bs = calloc(1, sizeof(*bs));
 
     if (!bs)
         return NULL;
-    *bs = (struct bridges){.loop = l, .framed = framed, .events = *events, .ops = ops};
+    *bs = (struct bridges){.loop = l, .kind = kind, .events = *events, .ops = ops};
     bs->end_timer = loop_timer_new(l, bridges_ended, bs);
-    if (bs->end_timer)
+    bs->tidy_timer = loop_timer_new(l, bridges_tidy, bs);
+    if (bs->end_timer && bs->tidy_timer)
         return bs;
+    loop_timer_free(bs->end_timer);
+    loop_timer_free(bs->tidy_timer);
     free(bs);
     return NULL;
+}
+
+void bridge_up_quiet(struct bridge *b)
+{
+    if (!loop_timer_is_set(b->bs->tidy_timer))
+        loop_timer_set(b->bs->tidy_timer, TIDY_US);
 }
 
 static void bridge_free(struct bridge *b)
@@ -57,6 +81,7 @@ static void bridge_free(struct bridge *b)
     if (b->kept_fd >= 0)
         close(b->kept_fd);
     buf_done(&b->down);
+    bridge_up_free(b);
     free(b);
     bridges_end_check(bs);
 }
@@ -75,16 +100,27 @@ static void bridge_drop(struct bridge *b)
         bridge_free(b);
 }
 
-/* The dial, or the leaving, took too long. */
+/* The dial, or the leaving, took too long; or the end was held back for long enough. */
 static void bridge_late(void *ctx)
 {
     struct bridge *b = ctx;
     const struct bridge_ops *ops = b->bs->ops;
     void *client = b->client;
 
+    if (b->up && client) {
+        b->held = true;
+        ops->readable(client);
+        return;
+    }
     bridge_drop(b);
     if (client)
         ops->failed(client);
+}
+
+void bridge_hold_end(struct bridge *b)
+{
+    if (!loop_timer_is_set(b->timer))
+        loop_timer_set(b->timer, HOLD_US);
 }
 
 struct bridge *bridge_new(struct bridges *bs, void *client)
@@ -99,6 +135,7 @@ struct bridge *bridge_new(struct bridges *bs, void *client)
     b->client = client;
     b->kept_fd = -1;
     b->number = ++bs->last_number;
+    b->reader.message_max = LINK_MESSAGE_MAX;
     buf_init(&b->down, DOWN_CAP);
     b->timer = loop_timer_new(bs->loop, bridge_late, b);
     if (!b->timer || !bs->events.dial(bs->events.ctx, b->number)) {
@@ -112,7 +149,7 @@ struct bridge *bridge_new(struct bridges *bs, void *client)
     return b;
 }
 
-static struct bridge *dialled(const struct bridges *bs, uint32_t number)
+struct bridge *bridge_dialled(const struct bridges *bs, uint32_t number)
 {
     struct bridge *b;
 
@@ -122,7 +159,7 @@ static struct bridge *dialled(const struct bridges *bs, uint32_t number)
 
 void bridges_failed(struct bridges *bs, uint32_t number)
 {
-    struct bridge *b = dialled(bs, number);
+    struct bridge *b = bridge_dialled(bs, number);
 
     if (b)
         bridge_late(b);
@@ -135,11 +172,27 @@ bool bridge_is_up(const struct bridge *b)
 
 /* --- to the agent ---------------------------------------------------------------------------- */
 
+/* Everything is said. Closing over what the agent still says would reset the connection under what it
+ * has not read yet, so that is dropped until it ends, too. */
+static void bridge_linger(struct bridge *b)
+{
+    b->client = NULL;
+    b->left = b->lingers = true;
+    shutdown(loop_fd_get(b->fd), SHUT_WR);
+    loop_timer_set(b->timer, LINGER_US);
+    loop_fd_read(b->fd, true);
+}
+
 static void link_readable(void *ctx)
 {
     struct bridge *b = ctx;
 
-    /* Read when the client can take it: bridge_read.c. */
+    if (b->lingers) {
+        if (!bridge_drain(b))
+            loop_fd_close(b->fd);
+        return;
+    }
+    /* Read when the client can take it: bridge_read.c, which also asks for the next time. */
     loop_fd_read(b->fd, false);
     if (b->client)
         b->bs->ops->readable(b->client);
@@ -160,10 +213,12 @@ static void down_note(struct bridge *b)
 
 static void down_clear(struct bridge *b)
 {
-    buf_reset(&b->down);
+    buf_done(&b->down);
     b->down_at = 0;
-    if (b->left)
-        loop_fd_close(b->fd);
+    if (b->left && !b->lingers)
+        bridge_linger(b);
+    else
+        bridge_pong(b);
 }
 
 static void link_writable(void *ctx)
@@ -222,18 +277,24 @@ static bool down_put(struct bridge *b, const void *head, size_t head_len, const 
     return buf_ok(&b->down);
 }
 
+static bool frame_put(struct bridge *b, const struct wsc_header *h, const void *data)
+{
+    uint8_t head[WSC_HEADER_MAX];
+
+    return down_put(b, head, wsc_header_put(head, h, no_mask), data, (size_t)h->len);
+}
+
 bool bridge_send(struct bridge *b, const struct bridge_piece *piece)
 {
-    uint8_t head[LINK_HEADER + 1];
-    size_t head_len = 0;
+    struct wsc_header h = {.fin = piece->fin, .opcode = WSC_CONT, .len = piece->len};
 
-    if (b->bs->framed) {
-        link_header_put(head, piece->text ? LINK_TEXT : LINK_BINARY, (uint32_t)piece->len + 1);
-        head[LINK_HEADER] =
-            (uint8_t)((piece->first ? LINK_FLAG_FIRST : 0) | (piece->fin ? LINK_FLAG_FIN : 0));
-        head_len = sizeof(head);
-    }
-    return head_len + piece->len == 0 || down_put(b, head, head_len, piece->data, piece->len);
+    if (b->bs->kind != BRIDGE_WS)
+        return piece->len == 0 || down_put(b, NULL, 0, piece->data, piece->len);
+    if (b->closed) /* it wants to hear no more, and its client is about to be told */
+        return true;
+    if (piece->first)
+        h.opcode = piece->text ? WSC_TEXT : WSC_BINARY;
+    return frame_put(b, &h, piece->data);
 }
 
 bool bridge_is_full(const struct bridge *b)
@@ -241,16 +302,30 @@ bool bridge_is_full(const struct bridge *b)
     return b->full;
 }
 
-static void close_put(struct bridge *b, int code, const void *reason, size_t len)
+void bridge_pong(struct bridge *b)
 {
-    uint8_t head[LINK_HEADER + 2];
+    const struct wsc_header h = {.fin = true, .opcode = WSC_PONG, .len = b->pong_len};
 
-    if (!b->bs->framed || code == 0)
+    if (!b->owes_pong || b->closed || b->down.len > 0)
         return;
-    link_header_put(head, LINK_CLOSE, (uint32_t)len + 2);
-    head[LINK_HEADER] = (uint8_t)(code >> 8);
-    head[LINK_HEADER + 1] = (uint8_t)code;
-    down_put(b, head, sizeof(head), reason, len);
+    b->owes_pong = false;
+    frame_put(b, &h, b->pong);
+}
+
+void bridge_close_put(struct bridge *b, unsigned code, const void *reason, size_t len)
+{
+    uint8_t payload[WSC_CONTROL_MAX] = {(uint8_t)(code >> 8), (uint8_t)code};
+    struct wsc_header h = {.fin = true, .opcode = WSC_CLOSE};
+
+    if (b->bs->kind != BRIDGE_WS || b->closed)
+        return;
+    b->closed = true;
+    if (wsc_code_is_valid(code)) {
+        h.len = 2 + (len <= sizeof(payload) - 2 ? len : 0);
+        if (h.len > 2)
+            memcpy(payload + 2, reason, len);
+    }
+    frame_put(b, &h, payload);
 }
 
 void bridge_leave(struct bridge *b, bool deliver, int code, const void *reason, size_t len)
@@ -258,15 +333,17 @@ void bridge_leave(struct bridge *b, bool deliver, int code, const void *reason, 
     struct bridges *bs = b->bs;
 
     b->client = NULL;
-    if (!deliver || !b->fd) {
+    b->has_piece = false;
+    if (!b->fd || (!deliver && b->down.len > 0)) {
         bridge_drop(b);
         return;
     }
-    close_put(b, code, reason, len);
+    bridge_close_put(b, deliver ? (unsigned)code : WSC_CODE_AWAY, reason, len);
     b->left = true;
+    bridge_up_free(b);
     loop_fd_read(b->fd, false);
     if (b->down.len == 0)
-        bridge_drop(b);
+        bridge_linger(b);
     else
         loop_timer_set(b->timer, LAST_US);
     bridges_end_check(bs);
@@ -290,25 +367,11 @@ static void link_ended(void *ctx)
         b->bs->ops->readable(b->client);
 }
 
-static const struct loop_fd_ops link_ops = {link_readable, link_writable, link_ended};
-
-/* --- who comes ------------------------------------------------------------------------------- */
-
-static void guest_dismiss(void *ctx)
+void bridge_seat(struct bridge *b, int fd)
 {
-    struct bridge_guest *g = ctx;
+    static const struct loop_fd_ops ops = {link_readable, link_writable, link_ended};
 
-    loop_fd_close(g->fd);
-}
-
-/* The descriptor goes from the guest's watch to the bridge's by way of a copy. */
-static void guest_seat(struct bridge_guest *g, struct bridge *b)
-{
-    int fd = fcntl(loop_fd_get(g->fd), F_DUPFD_CLOEXEC, 0);
-
-    if (fd < 0)
-        return;
-    b->fd = loop_fd_add(b->bs->loop, fd, &link_ops, b);
+    b->fd = loop_fd_add(b->bs->loop, fd, &ops, b);
     if (!b->fd) {
         close(fd);
         return;
@@ -316,70 +379,6 @@ static void guest_seat(struct bridge_guest *g, struct bridge *b)
     b->up = true;
     loop_timer_stop(b->timer);
     b->bs->ops->up(b->client);
-}
-
-/* CONN and nothing behind it, so that what follows stays in the socket. */
-static void guest_readable(void *ctx)
-{
-    struct bridge_guest *g = ctx;
-    const uint8_t *p = g->said + LINK_HEADER;
-    ssize_t n = recv(loop_fd_get(g->fd), g->said + g->said_len, sizeof(g->said) - g->said_len,
-                     MSG_DONTWAIT);
-    struct bridge *b;
-
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return;
-    if (n > 0)
-        g->said_len += (size_t)n;
-    if (n > 0 && g->said_len < sizeof(g->said))
-        return;
-    if (n > 0 && g->said[0] == LINK_CONN && link_header_len(g->said) == 4) {
-        b = dialled(g->bs,
-                    (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3]);
-        if (b)
-            guest_seat(g, b);
-    }
-    guest_dismiss(g);
-}
-
-static void guest_writable(void *ctx)
-{
-    (void)ctx;
-}
-
-static void guest_ended(void *ctx)
-{
-    struct bridge_guest *g = ctx;
-
-    DL_DELETE(g->bs->guests, g);
-    g->bs->guests_count--;
-    loop_timer_free(g->timer);
-    free(g);
-}
-
-void bridges_adopt(struct bridges *bs, int fd)
-{
-    static const struct loop_fd_ops ops = {guest_readable, guest_writable, guest_ended};
-    struct bridge_guest *g = NULL;
-
-    if (bs->guests_count < GUESTS_MAX && !bs->ending)
-        g = calloc(1, sizeof(*g));
-    if (g) {
-        g->bs = bs;
-        g->timer = loop_timer_new(bs->loop, guest_dismiss, g);
-    }
-    if (g && g->timer)
-        g->fd = loop_fd_add(bs->loop, fd, &ops, g);
-    if (!g || !g->fd) {
-        close(fd);
-        if (g)
-            loop_timer_free(g->timer);
-        free(g);
-        return;
-    }
-    DL_APPEND(bs->guests, g);
-    bs->guests_count++;
-    loop_timer_set(g->timer, GUEST_US);
 }
 
 /* --- the agent's end ------------------------------------------------------------------------- */
@@ -398,7 +397,12 @@ void bridges_end_check(struct bridges *bs)
 
 void bridges_end(struct bridges *bs)
 {
+    struct bridge *b;
+
     bs->ending = true;
     loop_timer_set(bs->end_timer, END_US);
+    DL_FOREACH (bs->list, b)
+        if (b->eof && b->client)
+            bs->ops->readable(b->client);
     bridges_end_check(bs);
 }

@@ -1,8 +1,9 @@
 /*
- * Transports with a connection of the agent for each client: a bridge is such a connection as the
- * door has it (leasehold/agent_link.h, from DIAL to the end). It belongs to one client, holds one
- * piece each way and reads no more before that is taken, so whoever does not take holds up who
- * sends. All that comes from there is hostile and harms its own sandbox only.
+ * Transports with a connection of the agent for each client: a bridge is that connection, which
+ * leaseinit has made and handed over (leasehold/agent_link.h, from DIAL to CONN). It belongs to one
+ * client, holds one piece each way and reads no more before that is taken, so whoever does not take
+ * holds up who sends. All that comes from there is hostile, the descriptor itself included, and harms
+ * its own sandbox only.
  *
  * Loop thread only. No libwebsockets here: client_bridge.c is the other end.
  */
@@ -40,9 +41,11 @@ struct bridges_events {
     void (*ended)(void *ctx); /* after bridges_end: the agent has said its last */
 };
 
-/* `framed`: transport ws. NULL without memory. */
-struct bridges *bridges_new(struct loop *l, bool framed, const struct bridges_events *events,
-                            const struct bridge_ops *ops);
+enum bridge_kind { BRIDGE_TCP, BRIDGE_UNIX, BRIDGE_WS };
+
+/* NULL without memory. */
+struct bridges *bridges_new(struct loop *l, enum bridge_kind kind,
+                            const struct bridges_events *events, const struct bridge_ops *ops);
 
 void bridges_adopt(struct bridges *bs, int fd); /* takes a connection just accepted */
 void bridges_failed(struct bridges *bs, uint32_t number);
@@ -56,7 +59,7 @@ void bridges_end(struct bridges *bs);
 struct bridge *bridge_new(struct bridges *bs, void *client);
 
 /* The client goes. `deliver`: what it has said still goes down, then a Close with `code` (0: none).
- * Without, everything is dropped at once. */
+ * Without, nothing of what it said is sent any more; where that leaves whole frames, a Close is. */
 void bridge_leave(struct bridge *b, bool deliver, int code, const void *reason, size_t len);
 
 bool bridge_is_up(const struct bridge *b);
@@ -77,5 +80,8 @@ enum bridge_said { BRIDGE_NOTHING, BRIDGE_PIECE, BRIDGE_END };
  * nothing follows. BRIDGE_NOTHING: `readable` will be called. */
 enum bridge_said bridge_next(struct bridge *b, struct bridge_piece *ret, int *ret_code);
 void bridge_took(struct bridge *b);
+
+/* Is more under way than is worth hurrying for? */
+bool bridge_has_much(const struct bridge *b);
 
 #endif

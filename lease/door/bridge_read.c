@@ -1,15 +1,18 @@
-/* What comes from the agent over a bridge: raw bytes, or pieces of messages, made sure of. */
+/* What comes from the agent over a bridge: raw bytes, or messages in frames, made sure of. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "bridge_state.h"
 #include "leasehold/door_proto.h"
 
-#define CLOSE_NORMAL      1000
-#define CLOSE_WITHOUT     1005 /* a Close that had no code */
-#define CLOSE_PAYLOAD_MAX 125u
-#define CLOSE_OWN_FIRST   4000 /* codes from here on are for applications, and some are ours */
+#define UP_SIZE         (64u * 1024u)
+#define UP_SIZE_BUSY    (128u * 1024u) /* when more waits than fits into the other */
+#define MUCH            16384u
+#define READS_A_TURN    16 /* that bring nothing to pass on */
+#define CLOSE_NORMAL    1000
+#define CLOSE_OWN_FIRST 4000 /* codes from here on are for applications, and some are ours */
 
 enum step { STEP_PIECE, STEP_END, STEP_MORE };
 
@@ -18,31 +21,71 @@ static unsigned char *up_front(struct bridge *b)
     return b->up_data + BRIDGE_ROOM + b->up_at;
 }
 
+void bridge_up_free(struct bridge *b)
+{
+    free(b->up_data);
+    b->up_data = NULL;
+    b->up_at = b->up_end = 0;
+    b->up_busy = false;
+}
+
+/* Room to read into. What is not taken yet, a frame's head at most, moves to its front. */
+static bool up_make_room(struct bridge *b)
+{
+    size_t kept = b->up_end - b->up_at;
+    size_t size = b->up_busy ? UP_SIZE_BUSY : UP_SIZE;
+    unsigned char *bigger;
+
+    if (b->up_data && kept > 0 && b->up_at > 0)
+        memmove(b->up_data + BRIDGE_ROOM, up_front(b), kept);
+    b->up_at = 0;
+    b->up_end = kept;
+    if (b->up_data && b->up_size >= size)
+        return true;
+    bigger = realloc(b->up_data, BRIDGE_ROOM + size);
+    if (!bigger)
+        return b->up_data != NULL;
+    b->up_data = bigger;
+    b->up_size = size;
+    return true;
+}
+
 /* Reads once. False: nothing there. True: something came, or the end. */
 static bool up_fill(struct bridge *b)
 {
     int fd = b->fd ? loop_fd_get(b->fd) : b->kept_fd;
-    ssize_t n;
+    ssize_t n = 0;
 
     if (b->eof)
         return true;
-    if (b->up_at > 0)
-        memmove(b->up_data + BRIDGE_ROOM, up_front(b), b->up_end - b->up_at);
-    b->up_end -= b->up_at;
-    b->up_at = 0;
-    n = recv(fd, b->up_data + BRIDGE_ROOM + b->up_end, BRIDGE_UP_SIZE - b->up_end, MSG_DONTWAIT);
+    if (up_make_room(b))
+        n = recv(fd, b->up_data + BRIDGE_ROOM + b->up_end, b->up_size - b->up_end, MSG_DONTWAIT);
     if (n > 0) {
         b->up_end += (size_t)n;
+        b->up_busy |= b->up_end == b->up_size;
         return true;
     }
-    if (n < 0 && (errno == EAGAIN || errno == EINTR) && b->fd)
+    if (n < 0 && (errno == EAGAIN || errno == EINTR) && b->fd) {
+        bridge_up_quiet(b);
         return false;
+    }
     b->eof = true;
     if (b->fd)
         loop_fd_close(b->fd);
     return true;
 }
 
+bool bridge_drain(struct bridge *b)
+{
+    char piece[4096];
+    ssize_t n = 1;
+
+    for (int i = 0; i < READS_A_TURN && n > 0; i++)
+        n = recv(loop_fd_get(b->fd), piece, sizeof(piece), MSG_DONTWAIT);
+    return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
+}
+
+/* A piece of `len` bytes at the front. */
 static enum step piece_set(struct bridge *b, size_t len, bool text, bool first, bool fin)
 {
     b->has_piece = true;
@@ -60,125 +103,89 @@ static enum step raw_next(struct bridge *b)
 
 /* --- frames ---------------------------------------------------------------------------------- */
 
-/* Asked before what follows is waited for. */
-static bool head_is_good(uint8_t type, size_t len)
+/* The agent's code, if it is none that only the door gives. */
+static int code_for_client(unsigned code)
 {
-    if (type == LINK_CLOSE)
-        return len >= 2 && len <= CLOSE_PAYLOAD_MAX;
-    return (type == LINK_TEXT || type == LINK_BINARY) && len >= 1 && len <= LINK_PIECE_MAX + 1;
+    if (code == WSC_CODE_NONE)
+        return CLOSE_NORMAL;
+    return code >= CLOSE_OWN_FIRST && door_close_reason((int)code)[0] != '\0' ? CLOSE_AGENT_FAILED
+                                                                              : (int)code;
 }
 
-/* A message begins between messages and goes on in its own kind. */
-static bool flags_are_good(const struct bridge *b, uint8_t type, uint8_t flags)
+static enum step fail(struct bridge *b, unsigned code, int *ret_code)
 {
-    if (flags & ~(LINK_FLAG_FIN | LINK_FLAG_FIRST))
-        return false;
-    return b->message_type == (flags & LINK_FLAG_FIRST ? 0 : type);
-}
-
-static enum step fail(int *ret_code)
-{
+    bridge_close_put(b, code, NULL, 0);
     *ret_code = CLOSE_AGENT_FAILED;
     return STEP_END;
 }
 
-static void frame_begin(struct bridge *b, const unsigned char *head)
+static enum step piece_take(struct bridge *b, const struct wsc_event *e, int *ret_code)
 {
-    b->frame_type = head[0];
-    b->frame_left = link_header_len(head);
-    b->up_at += LINK_HEADER;
-    if (b->frame_type == LINK_CLOSE)
-        return;
-    b->frame_flags = head[LINK_HEADER];
-    b->frame_left--;
-    b->up_at++;
-    if (!(b->frame_flags & LINK_FLAG_FIRST))
-        return;
-    b->message_type = b->frame_type;
-    b->message_bytes = 0;
-    b->utf8 = (struct utf8_stream){0};
+    if (e->first)
+        b->utf8 = (struct utf8_stream){0};
+    if (e->text && !utf8_stream_take(&b->utf8, (const char *)e->data, e->len, e->fin))
+        return fail(b, WSC_CODE_INTERNAL, ret_code);
+    return piece_set(b, e->len, e->text, e->first, e->fin);
 }
 
-static enum step head_take(struct bridge *b, int *ret_code)
+/* The latest one is answered: enough, and bounded. */
+static void ping_take(struct bridge *b, const struct wsc_event *e)
 {
-    const unsigned char *head = up_front(b);
-    size_t have = b->up_end - b->up_at;
-
-    if (have >= LINK_HEADER && !head_is_good(head[0], link_header_len(head)))
-        return fail(ret_code);
-    if (have < LINK_HEADER + 1)
-        return STEP_MORE;
-    if (head[0] != LINK_CLOSE && !flags_are_good(b, head[0], head[LINK_HEADER]))
-        return fail(ret_code);
-    frame_begin(b, head);
-    return STEP_PIECE;
+    b->owes_pong = true;
+    b->pong_len = e->len;
+    if (e->len > 0)
+        memcpy(b->pong, e->data, e->len);
+    bridge_pong(b);
 }
 
-/* The agent's code, if it may stand in a Close and is none that only the door gives. */
-static int code_for_client(int code)
+static enum step event_take(struct bridge *b, const struct wsc_event *e, int *ret_code)
 {
-    bool valid = (code >= 1000 && code <= 1014 && (code < 1004 || code > 1006)) ||
-                 (code >= 3000 && code <= 4999);
-
-    if (code == CLOSE_WITHOUT)
-        return CLOSE_NORMAL;
-    if (!valid || (code >= CLOSE_OWN_FIRST && door_close_reason(code)[0] != '\0'))
-        return CLOSE_AGENT_FAILED;
-    return code;
-}
-
-static enum step close_take(struct bridge *b, int *ret_code)
-{
-    const unsigned char *payload = up_front(b);
-
-    if (b->up_end - b->up_at < b->frame_left)
-        return STEP_MORE;
-    *ret_code = code_for_client(payload[0] << 8 | payload[1]);
-    return STEP_END;
-}
-
-static enum step data_take(struct bridge *b, int *ret_code)
-{
-    size_t have = b->up_end - b->up_at;
-    size_t len = have < b->frame_left ? have : b->frame_left;
-    bool text = b->frame_type == LINK_TEXT, fin;
-
-    if (len == 0 && b->frame_left > 0)
-        return STEP_MORE;
-    fin = (b->frame_flags & LINK_FLAG_FIN) && len == b->frame_left;
-    b->message_bytes += len;
-    if (b->message_bytes > LINK_MESSAGE_MAX ||
-        (text && !utf8_stream_take(&b->utf8, (const char *)up_front(b), len, fin)))
-        return fail(ret_code);
-    return piece_set(b, len, text, b->frame_flags & LINK_FLAG_FIRST, fin);
+    switch (e->kind) {
+    case WSC_GOT_PIECE:
+        return piece_take(b, e, ret_code);
+    case WSC_GOT_PING:
+        ping_take(b, e);
+        break;
+    case WSC_GOT_CLOSE:
+        bridge_close_put(b, e->code, NULL, 0);
+        *ret_code = code_for_client(e->code);
+        return STEP_END;
+    case WSC_GOT_FAULT:
+        return fail(b, e->code, ret_code);
+    case WSC_GOT_MORE:
+        break;
+    }
+    return STEP_MORE;
 }
 
 static enum step framed_next(struct bridge *b, int *ret_code)
 {
-    enum step step;
+    struct wsc_event e = {.kind = WSC_GOT_PING};
+    enum step step = STEP_MORE;
 
-    for (;;) {
-        if (b->frame_type == 0) {
-            step = head_take(b, ret_code);
-            if (step != STEP_PIECE)
-                return step;
-        }
-        step = b->frame_type == LINK_CLOSE ? close_take(b, ret_code) : data_take(b, ret_code);
-        /* An empty piece in the middle says nothing. */
-        if (step != STEP_PIECE || b->piece.len > 0 || b->piece.first || b->piece.fin)
-            return step;
-        bridge_took(b);
+    while (step == STEP_MORE && e.kind != WSC_GOT_MORE && b->up_end > b->up_at) {
+        size_t used =
+            wsc_reader_next(&b->reader, up_front(b), b->up_end - b->up_at, UP_SIZE_BUSY, &e);
+
+        /* A piece is the last of what it used up. */
+        b->up_at += e.kind == WSC_GOT_PIECE ? used - e.len : used;
+        step = event_take(b, &e, ret_code);
     }
+    return step;
 }
 
 /* --- for the client's side ------------------------------------------------------------------- */
 
-/* Nothing more comes. Is it this connection's end, or the agent's? The agent's would be on the
- * link already. */
+/* Nothing more comes. Is it this connection's end, or the agent's? That is heard over the link, a
+ * moment later perhaps. */
 static enum bridge_said over(struct bridge *b, int *ret_code)
 {
     if (!b->done && !b->bs->events.ending(b->bs->events.ctx)) {
-        *ret_code = b->bs->framed ? CLOSE_AGENT_FAILED : CLOSE_NORMAL;
+        if (!b->held) {
+            bridge_hold_end(b);
+            return BRIDGE_NOTHING;
+        }
+        *ret_code = b->bs->kind == BRIDGE_WS ? CLOSE_AGENT_FAILED : CLOSE_NORMAL;
         return BRIDGE_END;
     }
     b->done = true;
@@ -188,15 +195,16 @@ static enum bridge_said over(struct bridge *b, int *ret_code)
 
 enum bridge_said bridge_next(struct bridge *b, struct bridge_piece *ret, int *ret_code)
 {
-    enum step step = STEP_PIECE;
+    for (int reads = 0; !b->has_piece; reads++) {
+        enum step step = b->bs->kind == BRIDGE_WS ? framed_next(b, ret_code) : raw_next(b);
 
-    while (!b->has_piece) {
-        step = b->bs->framed ? framed_next(b, ret_code) : raw_next(b);
         if (step == STEP_END)
             return BRIDGE_END;
-        if (step == STEP_MORE && b->eof)
+        if (step == STEP_PIECE)
+            break;
+        if (b->eof)
             return over(b, ret_code);
-        if (step == STEP_MORE && !up_fill(b)) {
+        if (!up_fill(b) || (reads == READS_A_TURN && b->fd)) {
             loop_fd_read(b->fd, true);
             return BRIDGE_NOTHING;
         }
@@ -209,13 +217,9 @@ void bridge_took(struct bridge *b)
 {
     b->has_piece = false;
     b->up_at += b->piece.len;
-    if (!b->bs->framed)
-        return;
-    b->frame_flags &= (uint8_t)~LINK_FLAG_FIRST;
-    b->frame_left -= b->piece.len;
-    if (b->frame_left > 0)
-        return;
-    b->frame_type = 0;
-    if (b->piece.fin)
-        b->message_type = 0;
+}
+
+bool bridge_has_much(const struct bridge *b)
+{
+    return b->reader.frame_left >= MUCH || (b->bs->kind != BRIDGE_WS && b->up_busy);
 }

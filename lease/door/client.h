@@ -19,7 +19,7 @@
 #define CLIENT_NAME_MAX 64   /* of a subprotocol libwebsockets can take */
 /* Of a frame that comes in one piece: what the loop reads at once (SERV_BUF), or each read would leave
  * a piece of a few bytes. */
-#define CLIENT_RX_MAX   65536
+#define CLIENT_RX_MAX   (128 * 1024)
 #define CLOSE_BAD_FRAME 1002
 #define CLOSE_BAD_TEXT  1007
 #define CLOSE_CODE_MAX  4999
@@ -95,7 +95,7 @@ void client_buf_wipe(struct buf *b);  /* done, and nothing of it left in memory 
 
 void client_admitted(struct client *cl); /* ready, or once its bridge stands */
 void client_bridge_piece(struct client *cl, struct lws *wsi, char *in, size_t len);
-int client_bridge_write(struct client *cl, struct lws *wsi); /* one piece; -1: hang up */
+int client_bridge_write(struct client *cl, struct lws *wsi); /* some pieces; -1: hang up */
 void client_bridge_leave(struct client *cl, bool deliver, int code, const void *reason, size_t len);
 
 #endif

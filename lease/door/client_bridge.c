@@ -3,8 +3,9 @@
 #include "client.h"
 #include "leasehold/agent_link.h"
 
+#define PIECES_A_TURN 4 /* then others get theirs */
+
 _Static_assert(BRIDGE_ROOM >= LWS_PRE, "no room for a frame header");
-_Static_assert(CLIENT_RX_MAX <= LINK_PIECE_MAX, "what comes in one piece goes in one piece");
 
 static void refuse(struct client *cl, int code, const char *why)
 {
@@ -33,11 +34,17 @@ static void bridge_came_up(void *client)
     client_ready(client);
 }
 
+/* Written at once if the socket takes it: to wait for a WRITEABLE costs a round of the loop. In the
+ * middle of a long message it is a gain: more comes meanwhile, and goes on together. */
 static void bridge_readable(void *client)
 {
     struct client *cl = client;
 
-    lws_callback_on_writable(cl->wsi);
+    if (!cl->upgraded || cl->out_head || bridge_has_much(cl->bridge) ||
+        lws_partial_buffered(cl->wsi) || lws_send_pipe_choked(cl->wsi))
+        lws_callback_on_writable(cl->wsi);
+    else if (client_bridge_write(cl, cl->wsi) < 0)
+        lws_set_timeout(cl->wsi, 1, LWS_TO_KILL_ASYNC);
 }
 
 static void bridge_drained(void *client)
@@ -132,30 +139,46 @@ static bool may_pass(struct client *cl, size_t len)
     return door_core_pass_out(server_core(cl->server), &cl->peer, len, loop_now_us());
 }
 
-int client_bridge_write(struct client *cl, struct lws *wsi)
+/* One piece; false: there is none, or no more can be written for now. */
+static bool piece_next(struct client *cl, struct lws *wsi, int *ret)
 {
     struct bridge_piece piece;
     int code;
 
-    if (!bridge_is_up(cl->bridge))
-        return 0;
     switch (bridge_next(cl->bridge, &piece, &code)) {
     case BRIDGE_NOTHING:
-        return 0;
+        return false;
     case BRIDGE_END:
         cl->close_is_agents = true;
         refuse(cl, code, "agent_closed");
-        return 0;
+        return false;
     case BRIDGE_PIECE:
         break;
     }
     if (piece.text)
         spool_piece(server_spool(cl->server), &cl->heard, NULL, piece.data, piece.len, piece.fin);
-    if (may_pass(cl, piece.len) && piece_write(wsi, &piece) < 0)
-        return -1;
+    if (may_pass(cl, piece.len) && piece_write(wsi, &piece) < 0) {
+        *ret = -1;
+        return false;
+    }
     if (!cl->bridge) /* it was cut at the question */
-        return 0;
+        return false;
     bridge_took(cl->bridge);
+    return true;
+}
+
+int client_bridge_write(struct client *cl, struct lws *wsi)
+{
+    int ret = 0;
+
+    if (!bridge_is_up(cl->bridge))
+        return 0;
+    for (int i = 0; i < PIECES_A_TURN; i++) {
+        if (!piece_next(cl, wsi, &ret))
+            return ret;
+        if (bridge_has_much(cl->bridge) || lws_partial_buffered(wsi) || lws_send_pipe_choked(wsi))
+            break;
+    }
     lws_callback_on_writable(wsi);
     return 0;
 }

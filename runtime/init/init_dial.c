@@ -19,7 +19,6 @@ struct dial {
     int probe_fd;
     bool accepts; /* the agent does */
     int64_t probe_at_ms;
-    bool drain_again;
     uint8_t number[4]; /* of a DIAL, as far as it has come */
     size_t number_len;
     size_t used; /* no connection above is in use */
@@ -41,7 +40,7 @@ size_t dial_port(const char *text, struct conn_address *ret)
 }
 
 struct transport *dial_new(const struct transport_vtable *v, const struct conn_address *agent,
-                           const struct codec *codec, const void *codec_ctx)
+                           const struct handshake *handshake, const void *handshake_ctx)
 {
     struct dial *d = calloc(1, sizeof(*d));
     if (d == NULL) {
@@ -50,7 +49,8 @@ struct transport *dial_new(const struct transport_vtable *v, const struct conn_a
     }
     d->base.v = v;
     d->agent = *agent;
-    d->context = (struct conn_context){.codec = codec, .codec_ctx = codec_ctx, .agent = &d->agent};
+    d->context = (struct conn_context){
+        .handshake = handshake, .handshake_ctx = handshake_ctx, .agent = &d->agent};
     d->probe_fd = -1;
     for (size_t i = 0; i < CONNS_MAX; i++)
         d->conns[i] = (struct conn){.agent_fd = -1, .door_fd = -1};
@@ -156,16 +156,14 @@ size_t dial_fds(struct transport *t, const struct link *l, struct pollfd *ret)
     while (d->used > 0 && d->conns[d->used - 1].state == CONN_FREE)
         d->used--;
     for (size_t i = 0; i < d->used; i++)
-        conn_fds(&d->conns[i], ret + CONN_FDS * i);
-    return CONN_FDS * d->used;
+        ret[i] = conn_poll(&d->conns[i], &d->context);
+    return d->used;
 }
 
 int64_t dial_due_ms(const struct transport *t)
 {
     const struct dial *d = (const struct dial *)t;
     int64_t first = d->accepts ? 0 : d->probe_at_ms;
-    if (d->drain_again)
-        return 1; /* at once */
     for (size_t i = 0; i < d->used; i++) {
         int64_t due = d->conns[i].due_ms;
         if (due != 0 && (first == 0 || due < first))
@@ -183,24 +181,17 @@ int dial_step(struct transport *t, struct link *l, const struct pollfd *fds)
         struct conn *c = &d->conns[i];
         if (c->state == CONN_FREE)
             continue;
-        conn_step(c, &d->context, fds + CONN_FDS * i, now_ms);
+        conn_step(c, &d->context, fds + i, now_ms);
         if (c->state == CONN_FAILED && say_failed(l, c->number))
-            conn_free(c, d->context.codec);
+            conn_free(c, &d->context);
     }
     return take_dials(d, l, now_ms);
 }
 
+/* What the agent has said is on its connections, which are with the door. */
 bool dial_drained(struct transport *t, struct link *l)
 {
-    struct dial *d = (struct dial *)t;
-    bool all = true;
+    (void)t;
     (void)l;
-    d->context.agent_exited = true;
-    d->drain_again = false;
-    for (size_t i = 0; i < d->used; i++) {
-        enum conn_rest rest = conn_drain(&d->conns[i], &d->context);
-        all &= rest == CONN_DRAINED;
-        d->drain_again |= rest == CONN_HAS_MORE;
-    }
-    return all;
+    return true;
 }

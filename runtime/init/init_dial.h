@@ -1,6 +1,6 @@
 /*
  * What the transports with one connection a client have in common: they wait until the agent
- * accepts connections, take DIAL frames off the link and keep a table of connections.
+ * accepts connections, take DIAL frames off the link and hand a connection to the door for each.
  */
 #ifndef INIT_DIAL_H
 #define INIT_DIAL_H
@@ -11,9 +11,10 @@
 /* 127.0.0.1 and the port at the start of `text`. Returns its number of digits, 0 if it is none. */
 size_t dial_port(const char *text, struct conn_address *ret);
 
-/* NULL with a message: no memory. `codec_ctx` is handed to codec->begin and never freed. */
+/* NULL with a message: no memory. `handshake` NULL: none; `handshake_ctx` is handed to its
+ * begin() and never freed. */
 struct transport *dial_new(const struct transport_vtable *v, const struct conn_address *agent,
-                           const struct codec *codec, const void *codec_ctx);
+                           const struct handshake *handshake, const void *handshake_ctx);
 
 int dial_start(struct transport *t, struct agent *a, char **command);
 bool dial_ready(struct transport *t);

@@ -1,4 +1,4 @@
-/* Transports `tcp:PORT` and `unix:PATH`: bytes both ways as they are. */
+/* Transports `tcp:PORT` and `unix:PATH`: nothing is said before the connection is handed over. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,30 +7,6 @@
 
 #include "init_dial.h"
 
-static void raw_up(struct conn *c)
-{
-    enum flow_result r = flow_recv(c->up, c->agent_fd);
-    c->dry = r == FLOW_AGAIN;
-    c->agent_ended = r == FLOW_ENDED;
-}
-
-static void raw_down(struct conn *c)
-{
-    c->door_ended = flow_recv(c->down, c->door_fd) == FLOW_ENDED;
-}
-
-static bool raw_bye(struct conn *c)
-{
-    (void)c;
-    return true;
-}
-
-static const struct codec raw_codec = {
-    .up = raw_up,
-    .down = raw_down,
-    .bye = raw_bye,
-};
-
 static struct transport *tcp_new(const char *word)
 {
     struct conn_address a;
@@ -38,7 +14,7 @@ static struct transport *tcp_new(const char *word)
         fprintf(stderr, "leaseinit: not a port: %s\n", word);
         return NULL;
     }
-    return dial_new(&transport_tcp, &a, &raw_codec, NULL);
+    return dial_new(&transport_tcp, &a, NULL, NULL);
 }
 
 static struct transport *unix_new(const char *word)
@@ -52,7 +28,7 @@ static struct transport *unix_new(const char *word)
     }
     un->sun_family = AF_UNIX;
     memcpy(un->sun_path, path, strlen(path));
-    return dial_new(&transport_unix, &a, &raw_codec, NULL);
+    return dial_new(&transport_unix, &a, NULL, NULL);
 }
 
 const struct transport_vtable transport_tcp = DIAL_TRANSPORT("tcp", tcp_new);

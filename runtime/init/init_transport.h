@@ -13,8 +13,8 @@
 #include "init_agent.h"
 #include "init_link.h"
 
-#define DIAL_CONNS_MAX    64 /* clients at once of a transport with a connection for each */
-#define TRANSPORT_FDS_MAX (2 * DIAL_CONNS_MAX)
+#define DIAL_CONNS_MAX    64 /* on their way to the door at once */
+#define TRANSPORT_FDS_MAX DIAL_CONNS_MAX
 
 struct transport;
 

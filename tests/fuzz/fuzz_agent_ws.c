@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../runtime/init/init_ws_frame.h"
+#include "../../lease/door/wsc_frame.h"
 #include "../../runtime/init/init_ws_shake.h"
 
 #define MESSAGE_MAX 4096u

@@ -270,7 +270,7 @@ bool bridge_send(struct bridge *b, const struct bridge_piece *piece)
 {
     (void)b;
     require_may_write();
-    require(rig->up && piece->first == !rig->in_open && piece->len <= LINK_PIECE_MAX);
+    require(rig->up && piece->first == !rig->in_open && piece->len <= CLIENT_RX_MAX);
     if (piece->first) {
         rig->in_text = piece->text;
         buf_reset(&rig->said);
@@ -303,6 +303,12 @@ void bridge_took(struct bridge *b)
     (void)b;
     require(rig->offered);
     rig->offered = false;
+}
+
+bool bridge_has_much(const struct bridge *b)
+{
+    (void)b;
+    return rig->piece_len > AGENT_ROOM / 2;
 }
 
 /* --- libwebsockets --------------------------------------------------------------------------- */

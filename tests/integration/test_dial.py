@@ -1,8 +1,8 @@
 """leaseinit's transports tcp, unix and ws below a real leasekeep, with the door played by the test."""
 
 import os
+import socket
 import struct
-import threading
 import time
 import unittest
 
@@ -10,9 +10,9 @@ import agents
 import keep_sandbox
 from fake_door import Ended
 from keep_sandbox import SandboxTest, wait_until
+from ws import OP_TEXT, WsConn
 
-DIAL, DIAL_FAILED, CONN, TEXT, BINARY, CLOSE = 4, 5, 6, 7, 8, 9
-FIN, FIRST = 1, 2
+DIAL, DIAL_FAILED, CONN = 4, 5, 6
 # An agent that accepts, says the given bytes and then nothing more.
 SAYS = (
     "import socket, sys, time\n"
@@ -39,7 +39,7 @@ def says(text):
 
 
 class Conn:
-    """The door's end of a client's connection."""
+    """A connection to the agent, as leaseinit has handed it over."""
 
     def __init__(self, sock):
         self.sock = sock
@@ -54,21 +54,6 @@ class Conn:
             data += piece
         return data
 
-    def frame(self):
-        kind, size = struct.unpack(">BI", self.take(5))
-        return kind, self.take(size)
-
-    def send(self, kind, payload):
-        self.sock.sendall(struct.pack(">BI", kind, len(payload)) + payload)
-
-    def ended(self):
-        try:
-            while self.sock.recv(65536):
-                pass
-        except ConnectionResetError:
-            pass
-        self.sock.close()
-
 
 class DialTest(SandboxTest):
     def run_with(self, command, transport, **spec):
@@ -80,11 +65,16 @@ class DialTest(SandboxTest):
 
     def joined(self, number):
         self.sandbox.door.listener.settimeout(10)
-        sock, _ = self.sandbox.door.listener.accept()
+        said, _ = self.sandbox.door.listener.accept()
+        with said:
+            said.settimeout(10)
+            text, fds, flags, _ = socket.recv_fds(said, 100, 4)
+            self.assertEqual(text, struct.pack(">BI", CONN, 4) + struct.pack(">I", number))
+            self.assertEqual((len(fds), flags & socket.MSG_CTRUNC), (1, 0))
+            self.assertEqual(said.recv(1), b"")  # it is done with this one
+        sock = socket.socket(fileno=fds[0])
         self.addCleanup(sock.close)
-        conn = Conn(sock)
-        self.assertEqual(conn.frame(), (CONN, struct.pack(">I", number)))
-        return conn
+        return Conn(sock)
 
     def connect(self, number):
         self.dial(number)
@@ -128,26 +118,17 @@ class Dial(DialTest):
         except TimeoutError:
             return self.sandbox.door.frame(10)[0] == DIAL_FAILED
 
-    def test_there_are_64_places_and_a_freed_one_is_taken_again(self):
+    def test_clients_do_not_count_once_their_connections_are_handed_over(self):
         self.run_with(agents.stream_agent("tcp", 7000), "tcp:7000")
-        conns = [self.connect(number) for number in range(64)]
+        conns = [self.connect(number) for number in range(70)]
+        conns[69].sock.sendall(b"still")
+        self.assertEqual(conns[69].take(5), b"still")
+
+    def test_64_are_on_their_way_at_once(self):
+        self.run_with(says(""), "ws:7000/x")
+        for number in range(64):
+            self.dial(number)
         self.refused(64)
-        conns[5].sock.close()
-
-        def again():
-            self.dial(65)
-            self.sandbox.door.listener.settimeout(0.3)
-            try:
-                sock, _ = self.sandbox.door.listener.accept()
-            except TimeoutError:
-                self.sandbox.door.frame(10)
-                return None
-            return sock
-
-        sock = wait_until(again, 10)
-        self.addCleanup(sock.close)
-        conns[63].sock.sendall(b"still")
-        self.assertEqual(conns[63].take(5), b"still")
 
     def test_a_door_that_breaks_the_protocol_ends_the_sandbox(self):
         for kind, payload in ((DIAL, b"\0\0\0"), (DIAL, b"\0\0\0\0\0"), (DIAL, b""),
@@ -160,14 +141,13 @@ class Dial(DialTest):
                     self.sandbox.door.frame(10)
                 self.assertEqual(self.sandbox.wait(), 0)
 
-    def test_what_the_agent_said_before_its_end_comes_before_exit(self):
+    def test_the_exit_of_the_agent_is_told_beside_its_connections(self):
         self.run_with(agents.stream_agent("tcp", 7000), "tcp:7000")
         conn = self.connect(1)
         conn.sock.sendall(b"x" * 50000)
         self.assertEqual(conn.take(50000), b"x" * 50000)
         conn.sock.sendall(b"!exit")
         self.assertEqual(self.sandbox.door.until_exit(), ([], (3, 0)))
-        conn.ended()
         self.assertEqual(self.sandbox.ended()[:3] if self.sandbox.wait() == 0 else None,
                          ("exited", 3, 0))
 
@@ -183,35 +163,9 @@ class Dial(DialTest):
         conn = self.connect(1)
         self.assertTrue(conn.take(1 << 20))
         conn.sock.sendall(b"!")
-        reader = threading.Thread(target=conn.ended, daemon=True)
-        reader.start()
-        try:
-            self.assertEqual(self.sandbox.door.until_exit(20)[1], (4, 0))
-        except Ended:  # the time for the last words was over before there was an end of them
-            pass
+        self.assertEqual(self.sandbox.door.until_exit(20)[1], (4, 0))
         self.assertEqual(self.sandbox.wait(20), 0)
         self.assertEqual(self.sandbox.ended()[:3], ("exited", 4, 0))
-
-    def test_nothing_of_a_link_frame_that_is_wrong_reaches_the_agent(self):
-        self.run_with(agents.ws_agent(7000), "ws:7000/")
-        for kind, payload in ((TEXT, b""), (TEXT, b"x" * 65538), (CLOSE, b"x"), (CONN, b"\0\0\0\1"),
-                              (2, b"x")):
-            with self.subTest((kind, len(payload))):
-                conn = self.connect(1)
-                try:
-                    conn.send(kind, payload)
-                except OSError:
-                    pass
-                conn.ended()
-        conn = self.connect(2)
-        conn.send(TEXT, bytes([FIRST | FIN]) + b"fine")
-        got = b""
-        while True:
-            kind, payload = conn.frame()
-            got += payload[1:]
-            if payload[0] & FIN:
-                break
-        self.assertEqual(got, b"fine")
 
 
 class Handshake(DialTest):
@@ -229,11 +183,32 @@ class Handshake(DialTest):
         self.run_with(says(""), "ws:7000/x")
         self.refused(1)
 
+    def test_not_a_byte_behind_the_handshake_is_taken(self):
+        # An agent that talks at once, in one segment with its answer.
+        script = ("import base64, hashlib, socket, time\n"
+                  "s = socket.socket()\ns.bind(('127.0.0.1', 7000))\ns.listen(8)\nkept = []\n"
+                  "while True:\n"
+                  "    c, _ = s.accept()\n    kept.append(c)\n    head = b''\n"
+                  "    while b'\\r\\n\\r\\n' not in head:\n"
+                  "        more = c.recv(1000)\n        head += more\n"
+                  "        if not more:\n            break\n"
+                  "    else:\n"
+                  "        key = head.split(b'Sec-WebSocket-Key: ')[1].split(b'\\r')[0]\n"
+                  "        key += b'258EAFA5-E914-47DA-95CA-C5AB0DC85B11'\n"
+                  "        key = base64.b64encode(hashlib.sha1(key).digest())\n"
+                  "        said = b'HTTP/1.1 101 Hi\\r\\nUpgrade: websocket\\r\\nConnection: upgrade'\n"
+                  "        said += b'\\r\\nSec-WebSocket-Accept: ' + key + b'\\r\\n\\r\\n'\n"
+                  "        said += b'\\x81\\x05early'\n"
+                  "        for part in (said[:50], said[50:90], said[90:]):\n"
+                  "            c.sendall(part)\n            time.sleep(0.1)\n")
+        self.run_with(["/usr/bin/python3", "-I", "-c", script], "ws:7000/x")
+        self.assertEqual(self.connect(1).take(7), b"\x81\x05early")
+
     def test_a_probe_alone_does_not_shake_hands(self):
         self.run_with(agents.ws_agent(7000), "ws:7000/x")
-        conn = self.connect(9)
-        conn.send(BINARY, bytes([FIRST | FIN]) + b"hi")
-        self.assertEqual(conn.frame()[0], BINARY)
+        conn = WsConn(self.connect(9).sock, is_client=True)
+        conn.send_text("hi")
+        self.assertEqual(conn.recv(10)[0], OP_TEXT)
         self.assertEqual(self.note("connections"), "1")
 
     def note(self, name):

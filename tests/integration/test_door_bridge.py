@@ -12,11 +12,11 @@ import time
 import unittest
 
 import door_fixture
-from door_fixture import DoorTest, FakeAgent, wait_until
-from ws import OP_BINARY, OP_CONT, OP_TEXT, WsClosed
+from door_fixture import DoorTest, FakeAgent, connection, hand_over, wait_until
+from ws import OP_BINARY, OP_CLOSE, OP_CONT, OP_PING, OP_PONG, OP_TEXT, WsClosed, WsConn
 
-EXIT, DIAL, DIAL_FAILED, CONN, TEXT, BINARY, CLOSE = 3, 4, 5, 6, 7, 8, 9
-FIN, FIRST = 1, 2
+DIAL, DIAL_FAILED, CONN = 4, 5, 6
+FIN, TEXT, BINARY, CLOSE, PING = 0x80, 1, 2, 8, 9
 
 
 def setUpModule():
@@ -27,10 +27,23 @@ def frame(kind, payload=b"", length=None):
     return struct.pack(">BI", kind, len(payload) if length is None else length) + payload
 
 
+def ws_frame(first, payload=b"", length=None):
+    """As a server sends it, or would not."""
+    size = len(payload) if length is None else length
+    if size < 126:
+        head = struct.pack(">BB", first, size)
+    elif size < 65536:
+        head = struct.pack(">BBH", first, 126, size)
+    else:
+        head = struct.pack(">BBQ", first, 127, size)
+    return head + payload
+
+
 class BridgeTest(DoorTest):
     def start(self, transport="ws:7000/x", **options):
+        self.kind = transport.split(":")[0]
         self.bridged = self.door(transport=transport, **options)
-        self.link = self.bridged.agent(hello=b"\x01" + transport.split(":")[0].encode())
+        self.link = self.bridged.agent(hello=b"\x02" + self.kind.encode())
         return self.bridged
 
     def dialled(self, timeout=5):
@@ -39,10 +52,22 @@ class BridgeTest(DoorTest):
         return payload
 
     def join(self, number):
-        conn = FakeAgent(self.bridged.agent_path, hello=None)
-        self.addCleanup(conn.close)
-        conn.frame(CONN, number)
-        return conn
+        """The agent's end of a connection handed over under that number."""
+        near, far = connection(self.kind)
+        with near, hand_over(self.bridged.agent_path, number, near):
+            pass
+        far.settimeout(10)
+        self.addCleanup(far.close)
+        return WsConn(far, is_client=False)
+
+    def assert_gone(self, sock):
+        """The door has closed its end."""
+        sock.settimeout(5)
+        try:
+            while sock.recv(1 << 16):
+                pass
+        except ConnectionResetError:
+            pass
 
     def connect(self, **claims):
         """(client, the agent's connection) of a new client."""
@@ -62,7 +87,7 @@ class Bridges(BridgeTest):
             client.recv(0.3)
         conn = self.join(number)
         self.assertIn(b'"ready"', client.recv(5)[1])
-        conn.frame(TEXT, bytes([FIRST | FIN]) + b"hello")
+        conn.send_text(b"hello")
         self.assertEqual(client.recv(5), (OP_TEXT, b"hello"))
 
     def test_a_dial_that_fails_is_4503(self):
@@ -76,13 +101,12 @@ class Bridges(BridgeTest):
         client = self.bridged.open(self.bridged.grant())
         number = self.dialled()
         self.assertEqual(client.wait_closed(15), 4503)
-        late = self.join(number)
-        late.wait_ended(5)
+        self.assert_gone(self.join(number).sock)
         self.assert_bridges()
 
     def assert_bridges(self):
         client, conn = self.connect()
-        conn.frame(BINARY, bytes([FIRST | FIN]) + b"still")
+        conn.send_binary(b"still")
         self.assertEqual(client.recv(5), (OP_BINARY, b"still"))
         client.close()
 
@@ -92,15 +116,46 @@ class Bridges(BridgeTest):
         client.send_frame(OP_TEXT, b"one ", fin=False)
         client.send_frame(OP_CONT, b"two", fin=True)
         client.send_binary(b"")
-        self.assertEqual(conn.recv(), (TEXT, bytes([FIRST]) + b"one "))
-        self.assertEqual(conn.recv(), (TEXT, bytes([FIN]) + b"two"))
-        self.assertEqual(conn.recv(), (BINARY, bytes([FIRST | FIN])))
-        conn.frame(TEXT, bytes([FIRST]) + b"thr")
+        self.assertEqual(conn.recv_frame(), (False, OP_TEXT, b"one "))
+        self.assertEqual(conn.recv_frame(), (True, OP_CONT, b"two"))
+        self.assertEqual(conn.recv_frame(), (True, OP_BINARY, b""))
+        conn.send_frame(OP_TEXT, b"thr", fin=False)
         self.assertEqual(client.recv_frame(5), (False, OP_TEXT, b"thr"))
-        conn.frame(TEXT, bytes([0]) + b"ee")
+        conn.send_frame(OP_CONT, b"ee", fin=False)
         self.assertEqual(client.recv_frame(5), (False, OP_CONT, b"ee"))
-        conn.frame(TEXT, bytes([FIN]))
+        conn.send_frame(OP_CONT, b"", fin=True)
         self.assertEqual(client.recv_frame(5), (True, OP_CONT, b""))
+
+    def test_the_agents_pings_are_answered_and_its_pongs_are_nothing(self):
+        self.start()
+        client, conn = self.connect()
+        conn.send_frame(OP_PONG, b"unasked")
+        conn.send_frame(OP_TEXT, b"a", fin=False)
+        conn.send_frame(OP_PING, b"x" * 125)
+        self.assertEqual(conn.recv_frame(), (True, OP_PONG, b"x" * 125))
+        conn.send_frame(OP_CONT, b"b")
+        self.assertEqual(client.recv(5), (OP_TEXT, b"ab"))
+
+    def test_a_close_of_the_agent_is_answered_and_reaches_the_client(self):
+        self.start()
+        client, conn = self.connect()
+        conn.send_text(b"bye")
+        conn.send_close(4321, "tired")
+        self.assertEqual(client.recv(5), (OP_TEXT, b"bye"))
+        self.assertEqual(client.wait_closed(5), 4321)
+        self.assertEqual(conn.recv_frame(), (True, OP_CLOSE, struct.pack(">H", 4321)))
+        self.assert_gone(conn.sock)
+
+    def test_an_agent_that_goes_on_after_the_end_is_left(self):
+        self.start()
+        client, conn = self.connect()
+        client.send_close(1000)
+        self.assertEqual(conn.recv_frame()[1], OP_CLOSE)
+        before = self.bridged.descriptors()
+        with self.assertRaises(OSError):
+            while True:
+                conn.send_raw(b"x" * 65536)
+        self.assertLess(self.bridged.descriptors(), before)
 
     def test_the_close_of_a_client_follows_what_it_said(self):
         self.start()
@@ -108,16 +163,16 @@ class Bridges(BridgeTest):
         client.send_text("bye")
         client.send_close(4321, "tired")
         self.assertEqual(client.wait_closed(5), 4321)
-        self.assertEqual(conn.recv(), (TEXT, bytes([FIRST | FIN]) + b"bye"))
-        self.assertEqual(conn.recv(), (CLOSE, struct.pack(">H", 4321) + b"tired"))
-        conn.wait_ended(5)
+        self.assertEqual(conn.recv_frame(), (True, OP_TEXT, b"bye"))
+        self.assertEqual(conn.recv_frame(), (True, OP_CLOSE, struct.pack(">H", 4321) + b"tired"))
+        self.assert_gone(conn.sock)
 
     def test_bytes_are_counted_and_told_to_the_gateway(self):
         self.start("tcp:7000")
         client, conn = self.connect(mc=1)
         client.send_binary(b"x" * 1000)
         self.assertEqual(conn.sock.recv(1000), b"x" * 1000)
-        conn.raw(b"y" * 300)
+        conn.send_raw(b"y" * 300)
         self.assertEqual(client.recv(5), (OP_BINARY, b"y" * 300))
         conn.close()
         self.assertEqual(client.wait_closed(5), 1000)
@@ -132,9 +187,9 @@ class Bridges(BridgeTest):
                 client, conn = self.connect()
                 last = os.urandom(60000)
                 if transport == "tcp:7000":
-                    conn.raw(last)
+                    conn.send_raw(last)
                 else:
-                    conn.frame(BINARY, bytes([FIRST | FIN]) + last)
+                    conn.send_binary(last)
                 self.link.exit(0)
                 self.link.close()
                 conn.close()
@@ -150,7 +205,17 @@ class Bridges(BridgeTest):
         self.link.exit(0)
         self.link.close()
         self.assertEqual(client.wait_closed(5), 4411)
-        conn.wait_ended(5)
+        self.assert_gone(conn.sock)
+
+    def test_an_end_before_the_agents_is_not_taken_for_another(self):
+        self.start("tcp:7000")
+        client, conn = self.connect()
+        conn.send_raw(b"last")
+        conn.close()
+        self.assertEqual(client.recv(5)[1], b"last")
+        self.link.exit(0)
+        self.link.close()
+        self.assertEqual(client.wait_closed(5), 4411)
 
     def test_after_a_revocation_nothing_passes(self):
         self.start("tcp:7000")
@@ -162,7 +227,7 @@ class Bridges(BridgeTest):
         self.bridged.gateway.op("REVOKE", jti=claims["jti"], code=4403)
         try:
             client.send_binary(b"late")
-            conn.raw(b"late")
+            conn.send_raw(b"late")
         except OSError:
             pass
         with self.assertRaises(WsClosed) as closed:
@@ -209,7 +274,7 @@ class Tls(BridgeTest):
             got += conn.sock.recv(1 << 18)
         self.assertEqual(bytes(got), data)
         sender.join(20)
-        sender = threading.Thread(target=conn.raw, args=(data,), daemon=True)
+        sender = threading.Thread(target=conn.send_raw, args=(data,), daemon=True)
         sender.start()
         got = bytearray()
         while len(got) < len(data):
@@ -256,7 +321,7 @@ class Hostile(BridgeTest):
     def assert_bridges(self):
         self.assertTrue(self.bridged.alive(), self.bridged.log())
         client, conn = self.connect()
-        conn.frame(BINARY, bytes([FIRST | FIN]) + b"still")
+        conn.send_binary(b"still")
         self.assertEqual(client.recv(5), (OP_BINARY, b"still"))
         client.close()
 
@@ -265,16 +330,107 @@ class Hostile(BridgeTest):
         client, conn = self.connect()
         for said in (frame(CONN, b"\xff\xff\xff\xff"), frame(CONN, b"\0\0\0\1"),
                      frame(CONN, b"\0\0\0\2"), frame(CONN, b"", length=2**31) + b"xxxx",
-                     frame(TEXT, b"\3hi!"), frame(1, b"\1ws!"), b"GET / HTTP/1.1\r\n\r\n"):
+                     frame(7, b"\3hi!"), frame(1, b"\2ws!"), b"GET / HTTP/1.1\r\n\r\n"):
             with self.subTest(said[:12]):
                 stranger = FakeAgent(self.bridged.agent_path, hello=None)
                 self.addCleanup(stranger.close)
                 stranger.raw(said)
                 stranger.wait_ended(5)
-        conn.frame(TEXT, bytes([FIRST | FIN]) + b"mine")
+        conn.send_text(b"mine")
         self.assertEqual(client.recv(5), (OP_TEXT, b"mine"))
         client.close()
         self.assert_bridges()
+
+    def brought(self, *things):
+        """What becomes of a dial that is answered with these."""
+        client = self.bridged.open(self.bridged.grant())
+        number = self.dialled()
+        said = hand_over(self.bridged.agent_path, number, *things)
+        self.assert_gone(said)
+        said.close()
+        with self.assertRaises(TimeoutError):
+            client.recv(0.2)
+        self.join(number)
+        self.assertIn(b'"ready"', client.recv(5)[1])
+        client.close()
+
+    def test_a_descriptor_that_is_no_connection_of_an_agent_is_left(self):
+        self.start()
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        datagram = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        near, far = connection("unix")
+        read, write = os.pipe()
+        nothing = os.open("/dev/null", os.O_RDWR)
+        for thing in (listener, datagram, near, read, nothing, None):
+            with self.subTest(thing):
+                self.brought(*([thing] if thing is not None else []))
+        for thing in (listener, datagram, near, far):
+            thing.close()
+        for fd in (read, write, nothing):
+            os.close(fd)
+        self.assert_bridges()
+
+    def test_more_descriptors_than_one_are_none_and_stay_with_nobody(self):
+        self.start()
+        near, far = connection()
+        before = self.bridged.descriptors()
+        for count in (2, 3, 50):
+            self.brought(*[near] * count)
+        near.close()
+        self.assertTrue(wait_until(lambda: self.gone(far), 5))
+        wait_until(lambda: self.bridged.descriptors() <= before, 5)
+
+    def gone(self, sock):
+        sock.settimeout(0.05)
+        try:
+            return sock.recv(1) == b""
+        except TimeoutError:
+            return False
+        except ConnectionResetError:
+            return True
+
+    def test_another_process_than_leaseinit_brings_nothing(self):
+        self.start()
+        client = self.bridged.open(self.bridged.grant())
+        number = self.dialled()
+        near, far = connection()
+        child = os.fork()
+        if child == 0:
+            try:
+                hand_over(self.bridged.agent_path, number, near).recv(1)
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        near.close()
+        self.assert_gone(far)
+        with self.assertRaises(TimeoutError):
+            client.recv(0.2)
+        self.join(number)
+        self.assertIn(b'"ready"', client.recv(5)[1])
+
+    def test_a_setting_that_makes_calls_wait_is_taken_off(self):
+        self.start("tcp:7000")
+        client = self.bridged.open(self.bridged.grant())
+        near, far = connection()
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 60))
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1 << 20)
+        near.setblocking(True)
+        with near, hand_over(self.bridged.agent_path, self.dialled(), near):
+            pass
+        self.assertIn(b'"ready"', client.recv(5)[1])
+        far.sendall(b"x")
+        self.assertEqual(client.recv(5)[1], b"x")
+        client.close()
+        far.close()
+        self.assert_serves_raw()
+
+    def assert_serves_raw(self):
+        client, conn = self.connect()
+        conn.send_raw(b"still")
+        self.assertEqual(client.recv(5), (OP_BINARY, b"still"))
+        client.close()
 
     def test_silent_connections_are_few_and_end(self):
         self.start()
@@ -292,25 +448,27 @@ class Hostile(BridgeTest):
         wait_until(lambda: self.bridged.descriptors() <= before, 5)
         self.assert_bridges()
 
-    def test_pieces_that_are_not_messages_end_their_client_alone_with_1011(self):
+    def test_frames_that_are_no_messages_end_their_client_alone_with_1011(self):
         self.start()
         other, other_conn = self.connect()
-        whole = bytes([FIRST | FIN])
-        for said in (frame(TEXT, b""), frame(TEXT, b"\x04x"), frame(TEXT, b"\0x"),
-                     frame(TEXT, b"\2x") + frame(TEXT, b"\2y"),
-                     frame(TEXT, b"\2x") + frame(BINARY, b"\1y"),
-                     frame(TEXT, whole + b"\xff"), frame(TEXT, b"\2\xe2\x82") + frame(TEXT, b"\1"),
-                     frame(BINARY, b"", length=65538), frame(BINARY, b"", length=2**32 - 1),
-                     frame(CLOSE, b"\3"), frame(CLOSE, b"x" * 126), frame(2, b"a line"),
-                     frame(CONN, b"\0\0\0\1"), frame(0), frame(255, b"x" * 100),
-                     frame(CLOSE, struct.pack(">H", 4403)), frame(CLOSE, struct.pack(">H", 1006)),
-                     frame(CLOSE, struct.pack(">H", 70))):
+        for said in (ws_frame(FIN | 3), ws_frame(0x40 | FIN | TEXT, b"x"), ws_frame(FIN, b"x"),
+                     ws_frame(TEXT, b"x") + ws_frame(FIN | TEXT, b"y"),
+                     ws_frame(TEXT, b"x") + ws_frame(FIN | BINARY, b"y"),
+                     ws_frame(FIN | TEXT, b"\xff"),
+                     ws_frame(TEXT, b"\xe2\x82") + ws_frame(FIN),
+                     ws_frame(FIN | BINARY, length=(16 << 20) + 1),
+                     ws_frame(FIN | BINARY, length=2**63), bytes([FIN | TEXT, 126, 0, 5]) + b"short",
+                     bytes([FIN | TEXT, 0x81, 0, 0, 0, 0]) + b"m",
+                     ws_frame(PING, b""), ws_frame(FIN | PING, b"x" * 126), ws_frame(FIN | 11),
+                     ws_frame(FIN | CLOSE, b"\3"), ws_frame(FIN | CLOSE, struct.pack(">H", 4403)),
+                     ws_frame(FIN | CLOSE, struct.pack(">H", 1006)),
+                     ws_frame(FIN | CLOSE, struct.pack(">H", 70)), b"HTTP/1.1 200 OK\r\n\r\n"):
             with self.subTest(said[:12]):
                 client, conn = self.connect()
-                conn.raw(said)
+                conn.send_raw(said)
                 self.assertEqual(client.wait_closed(5), 1011)
-                conn.wait_ended(5)
-        other_conn.frame(TEXT, whole + b"mine")
+                self.assert_gone(conn.sock)
+        other_conn.send_text(b"mine")
         self.assertEqual(other.recv(5), (OP_TEXT, b"mine"))
 
     def test_a_message_without_end_is_cut_at_16_mib(self):
@@ -327,14 +485,14 @@ class Hostile(BridgeTest):
 
     def pour(self, conn):
         try:
-            conn.frame(BINARY, bytes([FIRST]) + b"x" * 65536)
+            conn.send_frame(OP_BINARY, b"x" * 65536, fin=False)
             while True:
-                conn.frame(BINARY, b"\0" + b"x" * 65536)
+                conn.send_frame(OP_CONT, b"x" * 65536, fin=False)
         except OSError:
             pass
 
     def test_a_link_that_says_what_it_may_not_ends_the_sandbox(self):
-        for said in (frame(2, b"a line"), frame(TEXT, b"\3hi"), frame(DIAL, b"\0\0\0\1"),
+        for said in (frame(2, b"a line"), frame(7, b"\3hi"), frame(DIAL, b"\0\0\0\1"),
                      frame(DIAL_FAILED, b"\0\0\1"), frame(CONN, b"\0\0\0\1")):
             with self.subTest(said[:12]):
                 self.start()
@@ -347,7 +505,7 @@ class Hostile(BridgeTest):
         client, conn = self.connect()
         for number in range(2000):
             self.link.frame(DIAL_FAILED, struct.pack(">I", number))
-        conn.frame(TEXT, bytes([FIRST | FIN]) + b"mine")
+        conn.send_text(b"mine")
         self.assertEqual(client.recv(5), (OP_TEXT, b"mine"))
         client.close()
         self.assert_bridges()
@@ -356,13 +514,13 @@ class Hostile(BridgeTest):
         self.start()
         client, conn = self.connect()
         other, other_conn = self.connect()
-        conn.frame(BINARY, bytes([FIRST]))
-        empty = frame(BINARY, b"\0") * 10000
+        conn.send_frame(OP_BINARY, fin=False)
+        empty = (ws_frame(0) + ws_frame(FIN | PING)) * 5000
         for _ in range(20):
-            conn.raw(empty)
-        other_conn.frame(TEXT, bytes([FIRST | FIN]) + b"mine")
+            conn.send_raw(empty)
+        other_conn.send_text(b"mine")
         self.assertEqual(other.recv(5), (OP_TEXT, b"mine"))
-        conn.frame(BINARY, bytes([FIN]) + b"end")
+        conn.send_frame(OP_CONT, b"end")
         self.assertEqual(client.recv(5), (OP_BINARY, b"end"))
 
     def test_a_client_that_talks_before_ready_is_read_after_it(self):

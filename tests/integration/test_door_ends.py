@@ -247,7 +247,7 @@ class Agent(DoorTest):
 
     def test_hostile_frames_end_the_link_and_nothing_else(self):
         for raw in (b"\x02\xff\xff\xff\xff", struct.pack(">BI", LINK_LINE, MIB + 1),
-                    b"\x07\x00\x00\x00\x00", b"\x01\x00\x00\x00\x06\x01stdio",
+                    b"\x07\x00\x00\x00\x00", b"\x01\x00\x00\x00\x06\x02stdio",
                     b"\x03\x00\x00\x00\x03abc", b"\x00" * 100000):
             door = self.door()
             agent = door.agent()
@@ -260,7 +260,7 @@ class Agent(DoorTest):
 
     def test_a_bad_hello_is_no_agent(self):
         door = self.door()
-        for hello in (b"", b"\x02stdio", b"\x01tcp:1", b"\x01stdiox", b"\x01" + b"x" * 100):
+        for hello in (b"", b"\x01stdio", b"\x02tcp:1", b"\x02stdiox", b"\x02" + b"x" * 100):
             agent = door_fixture.FakeAgent(door.agent_path, hello=hello)
             agent.wait_ended()
         agent = door_fixture.FakeAgent(door.agent_path, hello=None)

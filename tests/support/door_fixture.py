@@ -28,7 +28,7 @@ BIN = os.environ.get("LEASEHOLD_BIN", os.path.join(ROOT, "build/release/bin"))
 ISSUER, NODE = "https://leasehold.example", "node-test"
 UID = GID = 10002
 AGENT_GID = 10001
-LINK_HELLO, LINK_LINE, LINK_EXIT = 1, 2, 3
+LINK_HELLO, LINK_LINE, LINK_EXIT, LINK_CONN = 1, 2, 3, 6
 PROTOCOL = "leasehold.door.v1"
 
 
@@ -227,7 +227,7 @@ class FakeGateway:
 class FakeAgent:
     """What leaseinit is to the door: connects to agent.sock and speaks agent_link.h."""
 
-    def __init__(self, path, hello=b"\x01stdio"):
+    def __init__(self, path, hello=b"\x02stdio"):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(10)
         self.sock.connect(path)
@@ -295,6 +295,31 @@ class FakeAgent:
 
     def close(self):
         self.sock.close()
+
+
+def connection(kind="tcp"):
+    """Both ends of a connection as an agent has one: (the one to hand over, the agent's)."""
+    if kind == "unix":
+        return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        near = socket.create_connection(listener.getsockname())
+        return near, listener.accept()[0]
+
+
+def hand_over(path, number, *socks):
+    """What leaseinit does with a connection to the agent: CONN and the descriptor, then it is done.
+    Returns the socket on which it was said."""
+    conn = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    conn.settimeout(10)
+    conn.connect(path)
+    said = struct.pack(">BI", LINK_CONN, len(number)) + number
+    if socks:
+        socket.send_fds(conn, [said], [s if isinstance(s, int) else s.fileno() for s in socks])
+    else:
+        conn.sendall(said)
+    return conn
 
 
 class Door:
@@ -402,7 +427,7 @@ class Door:
     def agent(self, **options):
         agent = FakeAgent(self.agent_path, **options)
         self._open.append(agent)
-        if options.get("hello", b"\x01stdio") is not None:
+        if options.get("hello", b"\x02stdio") is not None:
             self.gateway.wait("AGENT", agent="up")
         return agent
 

@@ -30,7 +30,7 @@ class FakeDoor:
         self.listener.settimeout(timeout)
         self.conn, _ = self.listener.accept()
         kind, payload = self.frame(timeout)
-        if kind != HELLO or payload[:1] != b"\x01":
+        if kind != HELLO or payload[:1] != b"\x02":
             raise AssertionError(f"not a HELLO: {kind} {payload[:40]!r}")
         return payload[1:].decode()
 

@@ -11,7 +11,7 @@
 #include <openssl/evp.h>
 
 #include "../../runtime/init/init_sha1.h"
-#include "../../runtime/init/init_ws_frame.h"
+#include "../../lease/door/wsc_frame.h"
 #include "../../runtime/init/init_ws_shake.h"
 
 #define MESSAGE_MAX (16u * 1024u * 1024u)

@@ -1,4 +1,4 @@
-#include "init_ws_frame.h"
+#include "wsc_frame.h"
 
 #include <string.h>
 

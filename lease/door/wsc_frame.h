@@ -1,9 +1,9 @@
 /*
- * The frames of RFC 6455 as leaseinit needs them: it is the client, the agent is the server. Pure
+ * The frames of RFC 6455 as the door needs them towards an agent: it is the client, the agent is the server. Pure
  * functions and one small state, no I/O. What comes in is hostile.
  */
-#ifndef INIT_WS_FRAME_H
-#define INIT_WS_FRAME_H
+#ifndef LEASEHOLD_DOOR_WSC_FRAME_H
+#define LEASEHOLD_DOOR_WSC_FRAME_H
 
 #include <stdbool.h>
 #include <stddef.h>
