@@ -11,7 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SIGNALS_PENDING 4096 /* each timer is one, too */
+#define SIGNALS_PENDING   4096 /* each timer is one, too */
+#define DESCRIPTORS_USUAL 1024 /* what programs count on that use select() */
 
 /* What some launcher ignores, the agent would ignore too. By system call, because glibc refuses its
  * two internal signals, and those are what glibc's posix_spawn leaves ignored. */
@@ -35,13 +36,26 @@ static int limit(int resource, uint64_t n)
                      &(struct rlimit){.rlim_cur = least, .rlim_max = least});
 }
 
+/* The kernel counts descriptors on their way between processes by uid, for all sandboxes together, and
+ * refuses more to whoever has a limit below that count. We hand connections over, so agents get less
+ * than we have: they can use up theirs and not ours. */
+static int limit_descriptors(void)
+{
+    struct rlimit now;
+    if (getrlimit(RLIMIT_NOFILE, &now) < 0)
+        return -1;
+    rlim_t most = now.rlim_max - now.rlim_max / 4;
+    rlim_t usual = most < DESCRIPTORS_USUAL ? most : DESCRIPTORS_USUAL;
+    return setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_cur = usual, .rlim_max = most});
+}
+
 /* The kernel counts the processes and pending signals of a uid in each user namespace apart, so those
  * of other sandboxes do not count here; we ourselves do. */
 static int set_limits(const struct agent *a)
 {
     return limit(RLIMIT_NPROC, a->pids != 0 ? a->pids + 1 : 0) < 0 ||
                    limit(RLIMIT_AS, a->memory_bytes) < 0 ||
-                   limit(RLIMIT_SIGPENDING, SIGNALS_PENDING) < 0
+                   limit(RLIMIT_SIGPENDING, SIGNALS_PENDING) < 0 || limit_descriptors() < 0
                ? -1
                : 0;
 }

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -269,6 +270,16 @@ static int start(struct init *in)
     return run(in);
 }
 
+/* See limit_descriptors() of init_agent.c. */
+static int raise_descriptors(void)
+{
+    struct rlimit now;
+    if (getrlimit(RLIMIT_NOFILE, &now) < 0)
+        return -1;
+    now.rlim_cur = now.rlim_max;
+    return setrlimit(RLIMIT_NOFILE, &now);
+}
+
 /* A container's filter may be older than the system call. */
 static void each_inherited(unsigned flags, int (*one)(int fd))
 {
@@ -365,7 +376,8 @@ int main(int argc, char **argv)
     in->sig_fd = block_signals();
     /* Not dumpable: the agent has our uid, and our memory and descriptors are not its business. */
     if (in->sig_fd < 0 || detach_stdio() < 0 || prctl(PR_SET_DUMPABLE, 0) < 0 ||
-        prctl(PR_SET_CHILD_SUBREAPER, 1) < 0 || end_after(o.max_ms) < 0) {
+        prctl(PR_SET_CHILD_SUBREAPER, 1) < 0 || end_after(o.max_ms) < 0 ||
+        raise_descriptors() < 0) {
         perror("leaseinit");
         free(in);
         return 1;

@@ -1,5 +1,6 @@
 """leaseinit's transports tcp, unix and ws below a real leasekeep, with the door played by the test."""
 
+import errno
 import os
 import socket
 import struct
@@ -123,6 +124,23 @@ class Dial(DialTest):
         conns = [self.connect(number) for number in range(70)]
         conns[69].sock.sendall(b"still")
         self.assertEqual(conns[69].take(5), b"still")
+
+    def test_an_agent_with_all_its_descriptors_in_flight_is_reached(self):
+        script = ("import resource, socket\n"
+                  "most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+                  "resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))\n"
+                  "kept = []\n"
+                  "try:\n"
+                  "    while True:\n"
+                  "        kept.append(socket.socketpair())\n"
+                  "        socket.send_fds(kept[-1][0], [b'x'], [0] * 250)\n"
+                  "except OSError as e:\n"
+                  "    why = str(e.errno).encode()\n"
+                  "s = socket.socket()\ns.bind(('127.0.0.1', 7000))\ns.listen(8)\n"
+                  "while True:\n"
+                  "    c, _ = s.accept()\n    kept.append(c)\n    c.send(why)\n")
+        self.run_with(["/usr/bin/python3", "-I", "-c", script], "tcp:7000")
+        self.assertEqual(self.connect(1).take(3), b"%d" % errno.ETOOMANYREFS)
 
     def test_64_are_on_their_way_at_once(self):
         self.run_with(says(""), "ws:7000/x")

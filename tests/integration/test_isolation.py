@@ -353,7 +353,7 @@ sys.stdin.read()
 
     def test_core_dumps_and_descriptors_are_limited(self):
         self.assertEqual(self.sh("ulimit -c; ulimit -Hc; ulimit -Sn; ulimit -Hn"),
-                         ["0", "0", "1024", "4096"])
+                         ["0", "0", "1024", "3072"])
 
     def test_the_environment_is_what_the_spec_says(self):
         lines = self.sh("/usr/bin/env; pwd; hostname; id -un",
