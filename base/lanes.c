@@ -11,6 +11,7 @@
 /* Without memory an insert leaves the item out instead of ending the process. */
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
+#include <utlist.h>
 
 #include "leasehold/clock.h"
 
@@ -18,6 +19,15 @@
 
 struct queue {
     struct job *first, *last;
+};
+
+/* Somebody with jobs in the lane that do not run yet. */
+struct owner {
+    struct id id;
+    struct queue ready;        /* what a thread may take now */
+    size_t waiting;            /* in there and behind keys */
+    struct owner *prev, *next; /* in their turn, while something is ready */
+    UT_hash_handle hh;
 };
 
 /* A key in use: one job of it stands in the lane's queue or runs, the others wait here. */
@@ -34,7 +44,8 @@ struct lane {
     struct lane_meters meters;
     pthread_mutex_t lock;
     pthread_cond_t ready;  /* the queue has grown, or the lane closes */
-    struct queue queue;    /* guarded by lock: what a thread may take now */
+    struct owner *owners;  /* guarded by lock */
+    struct owner *turns;   /* guarded by lock: those with something that a thread may take now */
     struct key_slot *keys; /* guarded by lock */
     size_t waiting;        /* guarded by lock: in the queue and behind keys */
     bool closing;          /* guarded by lock */
@@ -97,10 +108,62 @@ static void slot_remove(struct lane *l, struct key_slot *slot)
     atomic_fetch_sub(&l->n_keys, 1);
 }
 
+static struct owner *owner_find(struct lane *l, const struct id *id)
+{
+    struct owner *o;
+    HASH_FIND(hh, l->owners, id, sizeof(*id), o);
+    return o;
+}
+
+static struct owner *owner_get(struct lane *l, const struct id *id)
+{
+    struct owner *o = owner_find(l, id);
+    if (o != NULL || (o = calloc(1, sizeof(*o))) == NULL) {
+        return o;
+    }
+    o->id = *id;
+    HASH_ADD(hh, l->owners, id, sizeof(o->id), o);
+    if (o->hh.tbl == NULL) {
+        free(o);
+        return NULL;
+    }
+    return o;
+}
+
+static void owner_tidy(struct lane *l, struct owner *o)
+{
+    if (o->waiting == 0) {
+        HASH_DEL(l->owners, o);
+        free(o);
+    }
+}
+
+/* The owner of a job that waits is there. */
 static void make_ready(struct lane *l, struct job *job)
 {
-    queue_push(&l->queue, job);
+    struct owner *o = owner_find(l, &job->owner);
+    if (o->ready.first == NULL) {
+        DL_APPEND(l->turns, o);
+    }
+    queue_push(&o->ready, job);
     pthread_cond_signal(&l->ready);
+}
+
+static struct job *take_turn(struct lane *l)
+{
+    struct owner *o = l->turns;
+    if (o == NULL) {
+        return NULL;
+    }
+    struct job *job = queue_pop(&o->ready);
+    DL_DELETE(l->turns, o);
+    if (o->ready.first != NULL) {
+        DL_APPEND(l->turns, o);
+    }
+    l->waiting--;
+    o->waiting--;
+    owner_tidy(l, o);
+    return job;
 }
 
 /* The job of this key has run: the next one behind it may. */
@@ -129,9 +192,15 @@ static int key_admit(struct lane *l, struct job *job, struct err *e)
     return 0;
 }
 
-static int admit(struct lane *l, struct job *job, struct err *e)
+static bool has_room(const struct lane *l, const struct owner *o)
 {
-    if (l->waiting >= l->queue_max) {
+    size_t most = o->waiting == 0 ? l->queue_max + l->queue_max / 4 : l->queue_max;
+    return l->waiting < most;
+}
+
+static int admit_of(struct lane *l, struct owner *o, struct job *job, struct err *e)
+{
+    if (!has_room(l, o)) {
         metric_add(l->meters.rejected, l->meters.lane, 0, 1);
         return err_set(e, ERR_BUSY, "lane %s is full", l->name);
     }
@@ -141,8 +210,20 @@ static int admit(struct lane *l, struct job *job, struct err *e)
         return -1;
     }
     l->waiting++;
+    o->waiting++;
     atomic_fetch_add(&l->depth, 1);
     return 0;
+}
+
+static int admit(struct lane *l, struct job *job, struct err *e)
+{
+    struct owner *o = owner_get(l, &job->owner);
+    if (o == NULL) {
+        return err_set(e, ERR_INTERNAL, "no memory for an owner in lane %s", l->name);
+    }
+    int rc = admit_of(l, o, job, e);
+    owner_tidy(l, o);
+    return rc;
 }
 
 /* --- threads --------------------------------------------------------------------------------- */
@@ -152,13 +233,10 @@ static int admit(struct lane *l, struct job *job, struct err *e)
 static struct job *take(struct lane *l)
 {
     pthread_mutex_lock(&l->lock);
-    while (l->queue.first == NULL && !l->closing) {
+    while (l->turns == NULL && !l->closing) {
         pthread_cond_wait(&l->ready, &l->lock);
     }
-    struct job *job = queue_pop(&l->queue);
-    if (job != NULL) {
-        l->waiting--;
-    }
+    struct job *job = take_turn(l);
     pthread_mutex_unlock(&l->lock);
     return job;
 }

@@ -20,6 +20,7 @@
 #include "history_queue.h"
 #include "idempotency.h"
 #include "identity.h"
+#include "limits.h"
 #include "meters.h"
 #include "rest.h"
 #include "retention.h"
@@ -229,6 +230,7 @@ static void cleanup_due(void *ctx)
     idempotency_cleanup(s);
     event_feed_cleanup(s);
     identity_save_used(s);
+    limits_cleanup(s->limits, clock_boot_us(s->clock));
     signing_keys_cleanup(s->signing);
     retention_count_active(s->retention);
     server_timer_arm(s->cleanup_timer, s->cfg->sandbox.cleanup_interval_seconds * 1000);
@@ -390,6 +392,7 @@ static int brokers_make(struct app *a, struct err *e)
         return -1;
     if (auth_new(&a->cfg, &s->auth, e))
         return -1;
+    s->limits = limits_new(&a->cfg.security);
     s->broker = broker_new(&hooks, s->clock, &s->policy, &a->cfg.lease, s->keys);
     s->sessions = sessions_new(s);
     s->spools = spools_new(s);
@@ -399,8 +402,8 @@ static int brokers_make(struct app *a, struct err *e)
     s->streams = streams_new(s, queue_max("LEASEHOLD_TEST_STREAMS_MAX", STREAMS_MAX));
     s->bots = bot_ws_new(s);
     s->host.wait_ctx = s->sessions;
-    if (!s->broker || !s->sessions || !s->spools || !s->history || !s->trail || !s->retention ||
-        !s->bots || !s->streams)
+    if (!s->limits || !s->broker || !s->sessions || !s->spools || !s->history || !s->trail ||
+        !s->retention || !s->bots || !s->streams)
         return err_set(e, ERR_INTERNAL, "no memory");
     return auth_load(s->auth, s->store, e);
 }
@@ -479,6 +482,7 @@ static void app_done(struct app *a)
     s->bots = NULL;
     broker_free(s->broker);
     auth_free(s->auth);
+    limits_free(s->limits);
     server_timer_free(s->broker_timer);
     server_timer_free(s->cleanup_timer);
     server_timer_free(a->drain_timer);

@@ -7,6 +7,7 @@
 #include "bot_ws_state.h"
 #include "leasehold/door_proto.h"
 #include "leasehold/json.h"
+#include "limits.h"
 #include "pipeline.h"
 #include "problem.h"
 
@@ -161,7 +162,7 @@ static const struct field auth_out[] = {
 static int authenticate(struct bot_ws *b, struct bot *bot, struct call *c,
                         const struct auth_proof *proof, struct err *e)
 {
-    if (auth_check(b->s->auth, proof, clock_wall_ms(b->s->clock), c->arena, &c->caller, e))
+    if (call_authenticate(c, proof, e))
         return -1;
     bot->authenticated = true;
     bot->expires_at = c->caller.expires_at;
@@ -308,6 +309,8 @@ static int route(struct call *c, const struct bot *bot, const struct bot_message
 {
     struct err unread;
 
+    if (limits_call(c->s->limits, &bot->key_id, clock_boot_us(c->s->clock), &c->retry_s, e))
+        return -1;
     if (!strcmp(m->op, "auth"))
         return err_set(e, ERR_CONFLICT, "the connection is authenticated");
     if (!strcmp(m->op, "subscribe"))

@@ -216,6 +216,7 @@ static int submit(struct call *c, struct err *e)
     struct services *s = c->s;
     struct id key;
 
+    c->job.owner = c->caller.key_id;
     c->job.done = lane_done;
     c->job.run = lane == ON_READ ? read_run : lane_run;
     switch (lane) {

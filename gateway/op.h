@@ -166,6 +166,7 @@ struct call {
     const char *raw_type; /* … of this type; NULL: op->media */
     int rc;
     struct err e;
+    int retry_s;            /* of a refusal that says "later"; 0: a second */
     const char *extra;      /* further header lines of the answer (REST) */
     const char *message_id; /* WebSocket: what the answer is to; NULL: it could not be read */
 

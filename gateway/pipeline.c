@@ -3,6 +3,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "limits.h"
 #include "services.h"
 #include "trace.h"
 
@@ -20,6 +21,20 @@ struct call *call_begin(struct services *s, uint64_t conn, const char *peer, con
     c->caller.told = &c->told;
     c->caller.address = arena_strndup(c->arena, peer, strlen(peer));
     return c;
+}
+
+int call_authenticate(struct call *c, const struct auth_proof *proof, struct err *e)
+{
+    struct services *s = c->s;
+    int64_t now_us = clock_boot_us(s->clock);
+    struct err over;
+
+    if (!auth_check(s->auth, proof, clock_wall_ms(s->clock), c->arena, &c->caller, e))
+        return limits_call(s->limits, &c->caller.key_id, now_us, &c->retry_s, e);
+    if (e->code == ERR_UNAUTHENTICATED &&
+        limits_refusal(s->limits, c->caller.address, now_us, &c->retry_s, &over))
+        *e = over;
+    return -1;
 }
 
 const char *request_credential(const struct http_request *r)

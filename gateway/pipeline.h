@@ -9,12 +9,17 @@
 #ifndef GATEWAY_PIPELINE_H
 #define GATEWAY_PIPELINE_H
 
+#include "auth.h"
 #include "op.h"
 
 /* A fresh call of this connection. `request_id`: what the client sent, "" if nothing. NULL without
  * memory. */
 struct call *call_begin(struct services *s, uint64_t conn, const char *peer, const char *request_id,
                         void (*reply)(struct call *c));
+
+/* Fills c->caller by what was proved, and counts the call against its rate; a refusal counts against
+ * the address. */
+int call_authenticate(struct call *c, const struct auth_proof *proof, struct err *e) MUST_CHECK;
 
 /* The key in the request's head, "" if there is none. */
 const char *request_credential(const struct http_request *r);

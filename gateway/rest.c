@@ -22,7 +22,7 @@ static void extra_headers(const struct call *c, struct buf *out)
     if (c->traceparent[0])
         buf_printf(out, "traceparent: %s\r\n", c->traceparent);
     if (c->rc && (c->status == 503 || c->status == 429))
-        buf_add_str(out, "Retry-After: 1\r\n");
+        buf_printf(out, "Retry-After: %d\r\n", c->retry_s ? c->retry_s : 1);
     if (c->rc && c->status == 401)
         buf_add_str(out, "WWW-Authenticate: Bearer realm=\"leasehold\"\r\n");
     buf_add_str(out, "Cache-Control: no-store\r\n"); /* answers may hold tokens */
@@ -75,8 +75,7 @@ static int authenticate(struct call *c, const struct http_request *r, struct err
 {
     if (c->op->role == ROLE_NONE)
         return 0;
-    return auth_check(c->s->auth, &(struct auth_proof){request_credential(r), r->certificate},
-                      clock_wall_ms(c->s->clock), c->arena, &c->caller, e);
+    return call_authenticate(c, &(struct auth_proof){request_credential(r), r->certificate}, e);
 }
 
 static const struct field *field_find(const struct op *op, const char *name, size_t len,

@@ -22,6 +22,7 @@
 struct bot_ws;
 struct history_queues;
 struct event_feed;
+struct limits;
 struct signing_keys;
 struct retention;
 struct sessions;
@@ -49,6 +50,7 @@ struct services {
     struct meters *meters;          /* any thread, see meters.h */
     struct server *server;          /* loop, see server.h */
     struct auth *auth;              /* loop */
+    struct limits *limits;          /* loop */
     struct broker *broker;          /* loop */
     struct bot_ws *bots;            /* loop */
     struct event_feed *events;      /* loop, see event_feed.h */

@@ -17,6 +17,7 @@ struct job {
     void (*run)(struct job *);  /* on a lane thread; has a deadline of its own */
     void (*done)(struct job *); /* on the thread that drains the inbox; owns the job again */
     struct id key;              /* set by lane_submit_keyed */
+    struct id owner;            /* who asks, set by the caller; zero: the gateway itself */
     int64_t queued_us;          /* boot clock, set by the queue it stands in */
 };
 
@@ -34,7 +35,10 @@ void inbox_post(struct inbox *in, struct job *job);
  * if not 0 the caller must come again. */
 size_t inbox_drain(struct inbox *in, size_t max);
 
-/* --- lane: bounded queue, n threads -------------------------------------------------------- */
+/* --- lane: bounded queue, n threads --------------------------------------------------------
+ * Owners have their turns: a thread takes the next job of the owner who has waited longest for one,
+ * so that many jobs of one delay those of another by a job each. Beyond the bound who has nothing
+ * waiting may still put one in, up to a quarter more. */
 
 struct lane;
 

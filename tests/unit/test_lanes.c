@@ -299,6 +299,70 @@ static void a_full_queue_answers_busy_and_keeps_nothing(void **state)
     drain_until(5);
 }
 
+/* The order in which the jobs came back. */
+static int order[16], ordered;
+
+static void note_done(struct job *job)
+{
+    order[ordered++] = ((struct test_job *)job)->number;
+    count_done(job);
+}
+
+static struct job *owned(int i, uint8_t owner)
+{
+    struct job *job = prepare(i, run_gated, note_done);
+    job->owner = (struct id){.b = {owner}};
+    jobs[i].number = i;
+    return job;
+}
+
+static void owners_have_their_turns(void **state)
+{
+    (void)state;
+    struct err e;
+    static const int expected[] = {0, 1, 5, 7, 2, 6, 3, 4};
+    ordered = 0;
+    lane_start(1, 100);
+    assert_int_equal(lane_submit(world.lane, owned(0, 1), &e), 0);
+    sem_wait(&world.started);
+    for (int i = 1; i < 5; i++) {
+        assert_int_equal(lane_submit(world.lane, owned(i, 1), &e), 0);
+    }
+    for (int i = 5; i < 7; i++) {
+        assert_int_equal(lane_submit(world.lane, owned(i, 2), &e), 0);
+    }
+    assert_int_equal(lane_submit(world.lane, owned(7, 3), &e), 0);
+    for (int i = 0; i < 8; i++) {
+        sem_post(&world.gate);
+    }
+    drain_until(8);
+    for (int i = 0; i < 8; i++) {
+        assert_int_equal(order[i], expected[i]);
+    }
+}
+
+static void who_has_nothing_in_a_full_lane_may_still_put_one_in(void **state)
+{
+    (void)state;
+    struct err e;
+    ordered = 0;
+    lane_start(1, 4);
+    assert_int_equal(lane_submit(world.lane, owned(0, 1), &e), 0);
+    sem_wait(&world.started);
+    for (int i = 1; i < 5; i++) {
+        assert_int_equal(lane_submit(world.lane, owned(i, 1), &e), 0);
+    }
+    assert_int_equal(lane_submit(world.lane, owned(5, 1), &e), -1);
+    assert_int_equal(lane_submit(world.lane, owned(5, 2), &e), 0);
+    assert_int_equal(lane_submit(world.lane, owned(6, 2), &e), -1);
+    assert_int_equal(lane_submit(world.lane, owned(6, 3), &e), -1); /* a quarter is one here */
+    assert_int_equal(e.code, ERR_BUSY);
+    for (int i = 0; i < 6; i++) {
+        sem_post(&world.gate);
+    }
+    drain_until(6);
+}
+
 static void free_runs_what_is_queued(void **state)
 {
     (void)state;
@@ -406,6 +470,8 @@ int main(void)
         TEST(jobs_of_a_key_never_overlap_and_keep_their_order),
         TEST(a_waiting_keyed_job_takes_no_thread),
         TEST(a_full_queue_answers_busy_and_keeps_nothing),
+        TEST(owners_have_their_turns),
+        TEST(who_has_nothing_in_a_full_lane_may_still_put_one_in),
         TEST(free_runs_what_is_queued),
         TEST(a_zero_key_is_no_key),
         TEST(threads_leave_signals_to_the_loop),
