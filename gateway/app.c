@@ -467,6 +467,8 @@ static void app_done(struct app *a)
     trail_close(s->trail);
     store_close(s->store);
     lane_free(s->sign);
+    if (s->host.engine) /* no callback of its comes any more */
+        s->host.engine->v->free(s->host.engine);
     if (s->server)
         while (inbox_drain(server_inbox(s->server), 1000))
             ;
@@ -489,8 +491,6 @@ static void app_done(struct app *a)
     server_timer_free(a->lag_timer);
     server_free(s->server);
     meters_free(s->meters);
-    if (s->host.engine)
-        s->host.engine->v->free(s->host.engine);
     signing_keys_free(s->signing);
     tls_ca_free(a->tls);
     buf_done(&a->openapi);

@@ -1,8 +1,10 @@
 /* Health, readiness, and the keys that verify tokens. */
+#include <stdio.h>
 #include <string.h>
 
 #include "meters.h"
 #include "ops.h"
+#include "sessions.h"
 
 const struct field health_out[] = {
     FIELD_STR(struct health, status, .doc = "ok"),
@@ -58,6 +60,28 @@ static int nothing(struct store_tx *tx, void *arg, struct err *e)
     return 0;
 }
 
+/* Its name, or why nothing new can be started; what an operator should change stands behind it. */
+static bool check_engine(struct call *c, struct ready_check *ret)
+{
+    struct engine *g = c->s->host.engine;
+    struct engine_info info = {.warnings_n = 0};
+    struct err why = {0};
+    bool is_there = !g->v->info(g, &info, &why);
+    bool listed = sessions_listed(c->s->sessions);
+    char text[1400];
+    int n = snprintf(text, sizeof text, "%s%s%s", g->v->name, is_there && listed ? "" : ": ",
+                     !is_there ? why.msg
+                     : listed  ? ""
+                               : "it has not told yet what it runs");
+
+    for (size_t i = 0; i < info.warnings_n && (size_t)n < sizeof text; i++)
+        n += snprintf(text + n, sizeof text - (size_t)n, "; %s", info.warnings[i]);
+    *ret = (struct ready_check){.name = (char *)"engine",
+                                .ok = is_there && listed,
+                                .detail = arena_strndup(c->arena, text, strlen(text))};
+    return ret->ok;
+}
+
 int op_readyz(struct call *c, struct err *e)
 {
     struct readyz *r = c->result;
@@ -65,20 +89,20 @@ int op_readyz(struct call *c, struct err *e)
     struct err why = {0};
     bool store = !store_write(c->s->store, nothing, NULL, &why);
     bool socket = server_control_socket_ok(c->s->server);
+    bool engine = checks && check_engine(c, &checks[1]);
+    bool all = store && socket && engine;
     char *detail = arena_strndup(c->arena, why.msg, strlen(why.msg));
 
-    if (!checks || !detail)
+    if (!checks || !detail || !checks[1].detail)
         return err_set(e, ERR_INTERNAL, "no memory for the checks");
     checks[0] = (struct ready_check){.name = (char *)"store", .ok = store, .detail = detail};
-    checks[1] = (struct ready_check){
-        .name = (char *)"engine", .ok = true, .detail = (char *)c->s->host.engine->v->name};
     checks[2] = (struct ready_check){
         .name = (char *)"control_socket",
         .ok = socket,
         .detail = (char *)(socket ? "" : "doors do not find the gateway: the log says why")};
-    r->status = (char *)(store && socket ? "ready" : "not_ready");
+    r->status = (char *)(all ? "ready" : "not_ready");
     r->checks = (struct list){checks, 3};
-    c->status = store && socket ? 200 : 503;
+    c->status = all ? 200 : 503;
     return 0;
 }
 

@@ -24,14 +24,15 @@ int session_host_stop(struct services *s, const struct sandbox *sandbox, int64_t
     return rc;
 }
 
-int session_host_sweep(struct services *s, const struct sandbox_sweep *sweep, struct err *e)
+int session_host_list(struct services *s,
+                      int (*each)(void *ctx, const struct engine_seen *seen, struct err *e),
+                      void *ctx, struct err *e)
 {
     int64_t from_us = clock_boot_us(s->clock);
-    int n = sandbox_host_sweep(&s->host, sweep, e);
+    int rc = sandbox_host_list(&s->host, each, ctx, e);
 
-    meters_runtime(s->meters, METER_LIST_SANDBOXES, clock_boot_us(s->clock) - from_us,
-                   n < 0 ? -1 : 0, e);
-    return n;
+    meters_runtime(s->meters, METER_LIST_SANDBOXES, clock_boot_us(s->clock) - from_us, rc, e);
+    return rc;
 }
 
 void session_clean_failed(struct services *s, const struct id *session_id, const struct err *e)

@@ -278,6 +278,9 @@ static int start(struct opening *op, struct err *e)
     struct sandbox *s = &op->sandbox;
     int rc;
 
+    if (!sessions_listed(ss))
+        return err_set(e, ERR_SANDBOX_LIST_FAILED,
+                       "the engine has not told yet what it runs: nothing new is started");
     *s = (struct sandbox){.chat_id = op->chat.chat_id,
                           .user_id = op->chat.user_id,
                           .workspace_id = op->chat.workspace_id,

@@ -37,8 +37,10 @@ struct sessions *sessions_new(struct services *s)
     ss->s = s;
     ss->watches_max = watches_max();
     ss->ready = ready_new();
-    if (!ss->ready || sessions_idle_begin(ss)) {
+    ss->reconcile = reconcile_new();
+    if (!ss->ready || !ss->reconcile || sessions_idle_begin(ss)) {
         ready_free(ss->ready);
+        reconcile_free(ss->reconcile);
         free(ss);
         return NULL;
     }
@@ -74,6 +76,7 @@ void sessions_free(struct sessions *ss)
         live_drop(ss, l);
     sessions_idle_end(ss);
     ready_free(ss->ready);
+    reconcile_free(ss->reconcile);
     free(ss);
 }
 
@@ -223,12 +226,15 @@ static void check_submit(struct live *l)
 
 /* --- watching -------------------------------------------------------------------------------- */
 
-static void process_ended(void *ctx)
+void session_look(struct live *l)
 {
-    struct live *l = ctx;
-
     l->doubtful = true;
     check_submit(l);
+}
+
+static void process_ended(void *ctx)
+{
+    session_look(ctx);
 }
 
 /* Beyond the cap a session is looked at when its door is lost or its agent ends, and in each
@@ -246,7 +252,7 @@ static void watch(struct live *l, int64_t pid, int64_t start, int *fd, struct se
     ss->watches += *fd >= 0;
     *ret = *fd < 0 ? NULL : server_watch_new(l->sessions->s->server, *fd, process_ended, l);
     if (!*ret) /* gone already: the look will find out how */
-        process_ended(l);
+        session_look(l);
 }
 
 static void times_take(struct live *l, const struct sandbox *s)
@@ -328,7 +334,7 @@ void sessions_door_state(struct sessions *ss, const struct id *session_id, bool 
         l->suspect = true;
         check_submit(l);
     } else if (agent == DOOR_AGENT_ENDED) {
-        process_ended(l);
+        session_look(l);
     }
 }
 
@@ -409,13 +415,13 @@ void sessions_cleanup(struct sessions *ss)
             check_submit(l);
         }
     }
+    reconcile_round(ss);
 }
 
 /* --- adoption -------------------------------------------------------------------------------- */
 
 struct adoption {
     struct sessions *ss;
-    size_t running, looked_at;
     struct id *orphans; /* open leases of no live session */
     size_t orphans_n;
 };
@@ -429,10 +435,8 @@ static int adopt_session(void *ctx, const struct sandbox *s, struct err *e)
         return -1;
     if (s->status == SANDBOX_RUNNING) {
         live_run(a->ss, s); /* looks at it, if a process of it is gone */
-        a->running++;
         return 0;
     }
-    a->looked_at++;
     l = live_add(a->ss, s);
     if (l)
         check_submit(l);
@@ -470,40 +474,16 @@ static int close_orphans(struct store_tx *tx, void *arg, struct err *e)
     return lease_close(tx, a->orphans, a->orphans_n, e);
 }
 
-static bool session_known(void *ctx, const struct id *session_id)
-{
-    struct services *s = ctx;
-    struct id chat;
-
-    return broker_session_chat(s->broker, session_id, &chat);
-}
-
-static void session_swept(void *ctx, const struct id *session_id, const struct err *e)
-{
-    struct services *s = ctx;
-
-    if (e)
-        session_clean_failed(s, session_id, e);
-    else
-        session_cleaned(s, session_id, "orphan", 0);
-}
-
 int sessions_adopt(struct sessions *ss, struct err *e)
 {
-    struct sandbox_sweep sweep = {.ctx = ss->s, .known = session_known, .swept = session_swept};
     struct adoption a = {.ss = ss};
-    int swept = -1, rc;
+    int rc = store_read(ss->s->store, adopt_rows, &a, e);
 
-    rc = store_read(ss->s->store, adopt_rows, &a, e);
     if (!rc && a.orphans_n)
         rc = store_write_end(ss->s->store, close_orphans, &a, e);
     free(a.orphans);
     if (rc)
         return -1;
-    swept = session_host_sweep(ss->s, &sweep, e);
-    if (swept < 0)
-        return -1;
-    log_event(ss->s->log, LOG_INFO, "sandbox_reconciled", LF_INT("active", a.running),
-              LF_INT("unfinished", a.looked_at), LF_INT("orphans_removed", swept));
-    return 0;
+    reconcile_at_start(ss);
+    return reconcile_watch(ss, e);
 }

@@ -27,6 +27,10 @@ void sessions_door_state(struct sessions *ss, const struct id *session_id, bool 
                          enum door_agent agent);
 void sessions_activity(struct sessions *ss, const struct id *session_id, int64_t last_ms);
 
+/* Whether the engine has told what it has, once since the start: before, nothing new may run. Any
+ * thread. */
+bool sessions_listed(const struct sessions *ss);
+
 struct sessions_counts {
     size_t running, watches; /* sessions; processes of them that are watched */
 };

@@ -28,6 +28,7 @@ struct sessions {
     struct services *s;
     struct ready *ready;         /* any thread */
     struct live *live;           /* loop */
+    struct reconcile *reconcile; /* session_reconcile.c */
     size_t watches, watches_max; /* loop: pidfds */
     struct server_timer *idle_timer;
 };
@@ -41,14 +42,28 @@ int session_event(struct store_tx *tx, const struct sandbox *s, struct err *e) M
 int sessions_idle_begin(struct sessions *ss) MUST_CHECK;
 void sessions_idle_end(struct sessions *ss);
 
+/* Something about it is to be found out: soon, under its chat's key (loop). */
+void session_look(struct live *l);
+
+/* --- the engine's word against the store's (session_reconcile.c) ------------------------------- */
+
+struct reconcile *reconcile_new(void); /* NULL without memory */
+void reconcile_free(struct reconcile *r);
+void reconcile_at_start(struct sessions *ss); /* before the loop */
+void reconcile_round(struct sessions *ss);    /* loop */
+
+/* From now on the engine's own words are heard. */
+int reconcile_watch(struct sessions *ss, struct err *e) MUST_CHECK;
+
 /* --- the machine's side, measured (session_host.c); RUNTIME lane ------------------------------- */
 
 int session_host_start(struct services *s, const struct sandbox_start *start, struct sandbox *ret,
                        struct err *e) MUST_CHECK;
 int session_host_stop(struct services *s, const struct sandbox *sandbox, int64_t grace_ms,
                       struct err *e) MUST_CHECK;
-int session_host_sweep(struct services *s, const struct sandbox_sweep *sweep,
-                       struct err *e) MUST_CHECK;
+int session_host_list(struct services *s,
+                      int (*each)(void *ctx, const struct engine_seen *seen, struct err *e),
+                      void *ctx, struct err *e) MUST_CHECK;
 
 /* A sandbox could not be ended: logs and counts it. */
 void session_clean_failed(struct services *s, const struct id *session_id, const struct err *e);

@@ -223,7 +223,12 @@ static int docker_list(struct engine *g,
 {
     struct engine_docker *d = (struct engine_docker *)g;
     struct listing l = {.d = d, .each = each, .ctx = ctx};
-    return docker_container_each(d->api, d->cfg->app.instance, listed, &l, e);
+    if (docker_container_each(d->api, d->cfg->app.instance, listed, &l, e) < 0)
+        return -1;
+    pthread_mutex_lock(&d->lock);
+    d->reachable = true;
+    pthread_mutex_unlock(&d->lock);
+    return 0;
 }
 
 static int docker_watch(struct engine *g, const struct engine_watch *w, struct err *e)

@@ -335,7 +335,7 @@ int sandbox_host_stop(struct sandbox_host *h, const struct sandbox *s, int64_t g
         return -1;
     tell_end(h, s, dir.path);
     handle_of(s, &handle);
-    if (!handle.container_id[0] && h->engine->v->find(h->engine, dir.path, &handle, &why)) {
+    if (!handle.pid && h->engine->v->find(h->engine, dir.path, &handle, &why)) {
         if (why.code != ERR_NOT_FOUND)
             return *e = why, -1;
     } else if (h->engine->v->stop(h->engine, dir.path, &handle, grace_ms, e)) {
