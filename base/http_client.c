@@ -185,11 +185,19 @@ static void keep_request_id(struct http_client_response *ret, const char *value)
     memcpy(ret->request_id, value, len + 1);
 }
 
+static bool is_final(const struct exchange *x)
+{
+    long status = 0;
+    curl_easy_getinfo(x->c->curl, CURLINFO_RESPONSE_CODE, &status);
+    return status >= 200;
+}
+
 /* An interim answer's headers (100 Continue) give way to those of the next. */
 static size_t on_header(char *data, size_t size, size_t n, void *ctx)
 {
     struct exchange *x = ctx;
     size_t len = size * n, kept = len;
+    bool is_end = len <= 2 && (data[0] == '\r' || data[0] == '\n');
     if (kept >= 5 && memcmp(data, "HTTP/", 5) == 0) {
         buf_reset(&x->c->headers);
     }
@@ -200,7 +208,10 @@ static size_t on_header(char *data, size_t size, size_t n, void *ctx)
         buf_add(&x->c->headers, data, kept);
         buf_add_char(&x->c->headers, '\0');
     }
-    return buf_ok(&x->c->headers) ? len : 0;
+    if (is_end && is_final(x)) {
+        judge(x); /* a body may be long in coming */
+    }
+    return buf_ok(&x->c->headers) && !x->ret->stopped ? len : 0;
 }
 
 const char *http_client_header(const struct http_client *c, const char *name)

@@ -37,8 +37,7 @@ enum http_client_body {
 /* An answer that is taken while it comes. */
 struct http_client_sink {
     void *ctx;
-    /* Before the first byte of the body, or at the end of an answer without one; headers can be asked
-     * for. */
+    /* When all headers are there, however long the body is in coming. */
     enum http_client_body (*head)(void *ctx, long status);
     bool (*data)(void *ctx, const char *data, size_t len); /* false: stop */
 };

@@ -26,6 +26,8 @@ import tempfile
 import time
 import urllib.parse
 
+from gateway import Gateway, merge
+
 START_S = 60
 STOP_S = 30
 BUSYBOX = "/bin/busybox"
@@ -125,10 +127,20 @@ class Docker:
         self.process = None
 
     def kill(self):
-        """As with kill -9: its containers go on."""
+        """As with kill -9: its containers go on, its containerd dies with it. Into a dying one the
+        next engine would run and give up, so that is waited for."""
         self.process.kill()
         self.process.wait()
         self.process = None
+        deadline = time.monotonic() + STOP_S
+        while time.monotonic() < deadline:
+            if not any(name == b"containerd" for _, name in self._processes()):
+                break
+            time.sleep(0.01)
+        # Where nobody reaps it, the next engine takes the zombie for alive.
+        pid_file = os.path.join(self.dir, "exec", "containerd", "containerd.pid")
+        if os.path.exists(pid_file):
+            os.unlink(pid_file)
 
     def pause(self):
         self.process.send_signal(signal.SIGSTOP)
@@ -141,7 +153,7 @@ class Docker:
             if self.process and self.process.poll() is None:
                 self.go_on()
                 for container in self.containers():
-                    self.request("DELETE", f"/containers/{container['Id']}?force=1&v=1")
+                    self.remove(container["Id"])
         except OSError:
             pass
         self.stop()
@@ -237,6 +249,29 @@ class Docker:
         query = urllib.parse.quote(json.dumps({key: [value] for key, value in filters.items()}))
         return self.ok("GET", f"/containers/json?all=1&filters={query}")
 
+    def of_gateway(self, gateway):
+        """The containers of a gateway, by its run directory."""
+        return self.containers(label="leasehold.run_dir=" + os.path.realpath(gateway.run_dir))
+
+    def remove(self, ref):
+        self.request("DELETE", f"/containers/{ref}?force=1&v=1")
+
+    def gateway(self, test, overrides=None, image="lh/busybox", url=None, **options):
+        """A gateway on this engine; what it leaves is removed at the end of the test."""
+        own = {
+            "sandbox": {"engine": "docker", "image": image},
+            "docker": {"base_url": url or self.url},
+            "app": {"instance": test.id().rsplit(".", 1)[1][:60]},
+        }
+        gateway = Gateway.for_test(test, merge(own, overrides or {}), **options)
+        test.addCleanup(self._remove_rest, gateway)
+        return gateway
+
+    def _remove_rest(self, gateway):
+        if self.process:
+            for container in self.of_gateway(gateway):
+                self.remove(container["Id"])
+
     def networks(self):
         return [n for n in self.ok("GET", "/networks") if n["Name"] not in ("none", "host", "bridge")]
 
@@ -270,3 +305,26 @@ def busybox():
     files = {"bin/busybox": needed(BUSYBOX, "busybox-static")}
     files.update({f"bin/{applet}": ("link", "busybox") for applet in APPLETS})
     return files
+
+
+def scratch(program):
+    """One static program and nothing else: no shell, no library."""
+    return {"agent": program}
+
+
+def glibc(program):
+    """A dynamic program of this machine with the libraries it names."""
+    files = {"bin/agent": program}
+    listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    for word in listed.split():
+        if word.startswith("/"):
+            files[word.lstrip("/")] = os.path.realpath(word)
+    return files
+
+
+def musl(source, directory):
+    """A C program linked against musl's shared library, and that library."""
+    compiler = needed("musl-gcc", "musl-tools")
+    path = os.path.join(directory, "musl-agent")
+    subprocess.run([compiler, "-O1", "-o", path, "-x", "c", "-"], input=source, text=True, check=True)
+    return {"bin/agent": path, "lib/ld-musl-x86_64.so.1": os.path.realpath("/lib/ld-musl-x86_64.so.1")}

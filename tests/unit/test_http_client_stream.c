@@ -506,6 +506,36 @@ static void an_endless_answer_can_be_cancelled(void **state)
     server_stop();
 }
 
+static void talk_head_only(int fd)
+{
+    read_head(fd);
+    say(fd, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Type: a/b\r\n\r\n");
+    wait_for_the_end(fd);
+}
+
+static enum http_client_body cancel_at_head(void *ctx, long status)
+{
+    atomic_store(&cancel, true);
+    return take_head(ctx, status);
+}
+
+static void the_head_is_told_before_a_body_comes(void **state)
+{
+    (void)state;
+    struct http_client_sink at_head = {.ctx = &taken, .head = cancel_at_head, .data = take_data};
+    atomic_store(&cancel, false);
+    server_start(talk_head_only, NULL);
+    taken_reset(HTTP_CLIENT_STREAM, 0);
+    assert_int_equal(
+        ask((struct http_client_request){.method = "GET", .sink = &at_head, .cancel = &cancel}),
+        -1);
+    assert_int_equal(e.code, ERR_BUSY);
+    assert_int_equal(taken.heads, 1);
+    assert_int_equal(taken.status, 200);
+    assert_string_equal(taken.type, "a/b");
+    server_stop();
+}
+
 /* The connection would do for a second request, but nobody answers one there. */
 static void talk_one(int fd)
 {
@@ -545,6 +575,7 @@ int main(void)
         TEST(the_deadline_says_that_time_ran_out),
         TEST(a_slow_answer_is_not_a_stall),
         TEST(an_endless_answer_can_be_cancelled),
+        TEST(the_head_is_told_before_a_body_comes),
         TEST(a_request_can_demand_a_fresh_connection),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
