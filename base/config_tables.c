@@ -28,7 +28,7 @@ static const char *const level_names[] = {"debug", "info", "warning", "error", N
 static const char *const output_names[] = {"stdout", "file", "otel", NULL};
 static const char *const format_names[] = {"json", "text", NULL};
 static const char *const engine_names[] = {"local", "docker", NULL};
-static const char *const network_names[] = {"none", "internal", "bridge", NULL};
+const char *const config_network_names[] = {"none", "internal", "bridge", NULL};
 static const char *const door_tls_names[] = {"off", "internal-ca", "files", NULL};
 
 const char *const jwt_algorithm_names[] = {"RS256", "RS384", "RS512", "ES256",
@@ -127,7 +127,7 @@ static const struct field profile_fields[] = {
     TEXT(struct config_profile, image, ""),
     TEXT(struct config_profile, runtime, ""),
     FIELD_OBJECT(struct config_profile, limits, limits_fields),
-    CHOICE(struct config_profile, network, network_names, "none"),
+    CHOICE(struct config_profile, network, config_network_names, "none"),
     FIELD_STRLIST(struct config_profile, tmpfs, .max = CONFIG_LIST_MAX),
     FIELD_BOOL(struct config_profile, record_history, .flags = FIELD_ANY_CASE, .def = "true"),
     FIELD_STRLIST(struct config_profile, services, .max = CONFIG_LIST_MAX),

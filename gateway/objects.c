@@ -60,7 +60,7 @@ const struct field sandbox_fields[] = {
 void sandbox_view_fill(struct sandbox_view *v, const struct sandbox *s)
 {
     v->s = *s;
-    v->isolation = (struct sandbox_isolation){.network = (char *)"none",
+    v->isolation = (struct sandbox_isolation){.network = v->s.network,
                                               .netns = s->netns,
                                               .userns = s->userns,
                                               .seccomp = s->seccomp,

@@ -289,6 +289,7 @@ static int start(struct opening *op, struct err *e)
     snprintf(s->engine, sizeof s->engine, "%s", op->s->host.engine->v->name);
     snprintf(s->node, sizeof s->node, "%s", op->s->cfg->app.node);
     snprintf(s->profile, sizeof s->profile, "%s", op->profile->name);
+    snprintf(s->network, sizeof s->network, "%s", config_network_names[op->profile->network]);
     if (make_secret(op, e) || make_certificate(op, e))
         return -1;
     if (ready_expect(ss->ready, &s->session_id))
@@ -322,8 +323,8 @@ static int look(struct store_tx *tx, void *arg, struct err *e)
 
 static int take_away(struct opening *op, const char *reason, struct err *e)
 {
-    bool ended_itself = strcmp(reason, "replaced") != 0 && strcmp(reason, "idle") != 0 &&
-                        strcmp(reason, "max_ttl") != 0;
+    bool ended_itself =
+        session_ended_itself(op->sandbox.status == SANDBOX_STOPPING ? op->sandbox.reason : reason);
     struct session_stop stop = {.session_id = op->sandbox.session_id,
                                 .reason = reason,
                                 .status = ended_itself ? SANDBOX_FAILED : SANDBOX_STOPPED,

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "sessions_state.h"
@@ -24,6 +25,17 @@ int session_audit(struct store_tx *tx, const struct caller *caller, const char *
                                                  .outcome = outcome,
                                                  .detail = s->reason},
                             e);
+}
+
+bool session_ended_itself(const char *reason)
+{
+    static const char *const causes[] = {"door_lost", "oom",         "exited(",
+                                         "signaled(", "engine_lost", "start_failed"};
+
+    for (size_t i = 0; i < sizeof causes / sizeof *causes; i++)
+        if (!strncmp(reason, causes[i], strlen(causes[i])))
+            return true;
+    return false;
 }
 
 int64_t session_expiry(int64_t max_expires_at, int64_t last_activity_at, int64_t idle_ttl_s)

@@ -122,7 +122,9 @@ static bool verdict(struct services *s, const struct sandbox *row, struct sessio
         return false;
     if (row->status != SANDBOX_RUNNING) { /* its owner crashed or failed half way */
         ret->reason = row->reason[0] ? row->reason : "start_failed";
-        ret->status = row->status == SANDBOX_STOPPING ? SANDBOX_STOPPED : SANDBOX_FAILED;
+        ret->status = row->status == SANDBOX_STOPPING && !session_ended_itself(row->reason)
+                          ? SANDBOX_STOPPED
+                          : SANDBOX_FAILED;
         ret->close_code = CLOSE_REVOKED;
         return true;
     }

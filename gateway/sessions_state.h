@@ -70,6 +70,10 @@ void session_clean_failed(struct services *s, const struct id *session_id, const
 void session_cleaned(struct services *s, const struct id *session_id, const char *reason,
                      size_t leases_n);
 
+/* A reason of an end that nobody asked for: the session has failed, also when its end has to be tried
+ * again. */
+bool session_ended_itself(const char *reason);
+
 /* min(created + max_ttl, last activity + idle ttl) */
 int64_t session_expiry(int64_t max_expires_at, int64_t last_activity_at, int64_t idle_ttl_s);
 

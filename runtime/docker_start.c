@@ -109,9 +109,8 @@ static int image_find(struct starting *st, struct err *e)
 
 static int body_make(const struct starting *st, struct buf *out, struct err *e)
 {
-    static const char *const networks[] = {"none", NULL, "bridge"};
+    enum config_network network = (enum config_network)st->spec->profile->network;
     char version[16];
-    const char *network = networks[st->spec->profile->network];
     docker_api_version(st->d->api, version);
     struct docker_body b = {.spec = st->spec,
                             .image = &st->image,
@@ -119,7 +118,8 @@ static int body_make(const struct starting *st, struct buf *out, struct err *e)
                             .instance = st->d->cfg->app.instance,
                             .run_dir = st->d->run_dir,
                             .bin_dir = st->d->bin_dir,
-                            .network = network != NULL ? network : st->name,
+                            .network = network == NETWORK_INTERNAL ? st->name
+                                                                   : config_network_names[network],
                             .cpus_n = sysconf(_SC_NPROCESSORS_ONLN),
                             .has_env_file = st->spec->env_n > 0};
     sscanf(version, "1.%d", &b.api_minor);

@@ -253,6 +253,9 @@ static const char workspace_activity[] =
 
 static const char identities[] = "ALTER TABLE api_keys ADD COLUMN as_of BIGINT NOT NULL DEFAULT 0;";
 
+static const char sandbox_network[] =
+    "ALTER TABLE sandboxes ADD COLUMN network TEXT NOT NULL DEFAULT 'none';";
+
 const struct migration migrations[] = {
     {1, "people_and_chats", people_and_chats, NULL},
     {2, "sandboxes_and_leases", sandboxes_and_leases, NULL},
@@ -268,5 +271,6 @@ const struct migration migrations[] = {
     {12, "leases_in_order", leases_in_order, NULL},
     {13, "workspace_activity", workspace_activity, NULL},
     {14, "identities", identities, NULL},
+    {15, "sandbox_network", sandbox_network, NULL},
     {0},
 };

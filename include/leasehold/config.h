@@ -11,6 +11,7 @@
 
 enum config_engine { ENGINE_LOCAL, ENGINE_DOCKER };
 enum config_network { NETWORK_NONE, NETWORK_INTERNAL, NETWORK_BRIDGE };
+extern const char *const config_network_names[];
 enum config_door_tls { DOOR_TLS_OFF, DOOR_TLS_INTERNAL_CA, DOOR_TLS_FILES };
 enum config_log_output { LOG_TO_STDOUT, LOG_TO_FILE, LOG_TO_OTEL };
 

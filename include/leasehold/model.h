@@ -82,6 +82,7 @@ struct sandbox {
     int64_t idle_ttl_s;
     int64_t uid;
     bool netns, userns, seccomp;
+    char network[16]; /* "none", "internal", "bridge" */
     /* what adoption needs; never encoded */
     uint8_t door_secret_hash[32];                       /* SHA-256 of the control secret's text */
     int64_t door_pid, door_start, keep_pid, keep_start; /* process identity: process.h */

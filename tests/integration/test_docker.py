@@ -200,8 +200,8 @@ class Hardening(DockerTest):
         sandbox, grant = self.gateway.open(self.chat, lease={}, profile="inner")
         self.assertEqual(sandbox["isolation"]["network"], "internal")
         self.assertEqual(len(self.docker.networks()), 1)
-        self.assertEqual(self.say(grant, "ip -o link | grep -c eth0"), "1")
-        self.assertEqual(self.say(grant, "ip route | grep -c default"), "0")
+        look = "echo $(ip -o link | grep -c eth0) $(ip route | grep -c default)"
+        self.assertEqual(self.say(grant, look), "1 0")
         self.gateway.expect(200, "POST", f"/sandboxes/{sandbox['session_id']}/stop", {})
         self.assertEqual(self.docker.networks(), [])
         self.assert_nothing_left()

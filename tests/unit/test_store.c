@@ -182,6 +182,7 @@ static void fill_sandbox(struct sandbox *s)
     s->netns = true;
     s->userns = false;
     s->seccomp = true;
+    strcpy(s->network, "internal");
     for (size_t i = 0; i < sizeof(s->door_secret_hash); i++) {
         s->door_secret_hash[i] = (uint8_t)(i * 8 + 1);
     }
@@ -215,6 +216,7 @@ static void assert_sandbox_equal(const struct sandbox *a, const struct sandbox *
     assert_int_equal(a->netns, b->netns);
     assert_int_equal(a->userns, b->userns);
     assert_int_equal(a->seccomp, b->seccomp);
+    assert_string_equal(a->network, b->network);
     assert_memory_equal(a->door_secret_hash, b->door_secret_hash, 32);
     assert_int_equal(a->door_pid, b->door_pid);
     assert_int_equal(a->door_start, b->door_start);
