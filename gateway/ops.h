@@ -308,7 +308,7 @@ void op_lease_renew_prepare(struct call *c);
 struct audit_list_args {
     struct page_args page;
     char *actor, *object, *action;
-    int64_t since, until;
+    int64_t since, until, after;
 };
 struct audit_view {
     int64_t n, at;

@@ -19,6 +19,8 @@ const struct field audit_list_in[] = {
                .doc = "only entries of this time and later"),
     FIELD_TIME(struct audit_list_args, until, .flags = FIELD_QUERY,
                .doc = "only entries before this time"),
+    FIELD_INT(struct audit_list_args, after, .flags = FIELD_QUERY,
+              .doc = "only entries with a higher n"),
     {0},
 };
 
@@ -125,10 +127,10 @@ int op_audit_list(struct call *c, struct err *e)
 {
     const struct audit_list_args *a = c->args;
     struct page *page = c->result;
-    struct store_place after = {0};
+    struct store_place after = {.created_at = a->after};
     struct listing l = {.c = c};
 
-    if (a->page.cursor && !cursor_read(CURSOR_KIND, a->page.cursor, &after))
+    if (a->page.cursor && (a->after || !cursor_read(CURSOR_KIND, a->page.cursor, &after)))
         return err_field(e, "/cursor", "cursor is not one of this list");
     l.wanted = (struct store_audit_list){.after = after.created_at,
                                          .limit = a->page.limit,

@@ -1,12 +1,5 @@
-#include "command.h"
-
+#include "command_opts.h"
 #include "views.h"
-
-#define SECOND  1000L
-#define QUICK   (30 * SECOND)
-#define STARTUP (150 * SECOND) /* the gateway's own start timeout is 60 s by default */
-
-#define DAY_S 86400
 
 static const char *const scopes[] = {"read", "write", NULL};
 static const char *const roles[] = {"admin", "bot", "viewer", NULL};
@@ -15,126 +8,7 @@ static const char *const statuses[] = {"starting", "running", "stopping",
 static const char *const lease_states[] = {"pending",     "active", "revoking", "expiring",
                                            "unconfirmed", "closed", NULL};
 
-#define OPERAND(id, about)                                                                         \
-    {                                                                                              \
-        .name = (id), .kind = OPT_UUID, .flags = OPT_OPERAND | OPT_REQUIRED, .member = "{}",       \
-        .help = (about)                                                                            \
-    }
-#define CHAT_OPERAND                                                                               \
-    {                                                                                              \
-        .name = "CHAT", .kind = OPT_UUID, .flags = OPT_OPERAND | OPT_REQUIRED,                     \
-        .member = "chat_id", .help = "the chat's id"                                               \
-    }
-#define PROFILE                                                                                    \
-    {                                                                                              \
-        .name = "--profile", .kind = OPT_TEXT, .member = "profile", .value = "P",                  \
-        .help = "profile of the gateway's configuration"                                           \
-    }
-#define SCOPE(where, with)                                                                         \
-    {                                                                                              \
-        .name = "--scope", .kind = OPT_WORDS, .member = (where), .value = "SCOPE",                 \
-        .needs = (with), .choices = scopes, .help = "read, write or read,write (default: both)"    \
-    }
-#define TTL(where, with)                                                                           \
-    {                                                                                              \
-        .name = "--ttl", .kind = OPT_INT, .member = (where), .value = "SECONDS", .needs = (with),  \
-        .min = 1, .max = 365 * DAY_S,                                                              \
-        .help = "how long the lease lasts, up to what the gateway allows"                          \
-    }
-#define CONNECTIONS(where, with)                                                                   \
-    {                                                                                              \
-        .name = "--max-connections", .kind = OPT_INT, .member = (where), .value = "N",             \
-        .needs = (with), .min = 1, .max = 1000,                                                    \
-        .help = "most connections at once (default: 1), up to what the gateway allows"             \
-    }
-#define TOKEN_FILE(with)                                                                           \
-    {                                                                                              \
-        .name = "--token-file", .kind = OPT_SECRET_FILE, .value = "FILE", .needs = (with),         \
-        .help = "write the token to FILE, 0600 (replaced if it exists)"                            \
-    }
-#define REASON                                                                                     \
-    {                                                                                              \
-        .name = "--reason", .kind = OPT_TEXT, .member = "reason", .value = "R",                    \
-        .help = "kept with the lease and in the audit"                                             \
-    }
-
-#define IDLE_TTL                                                                                   \
-    {                                                                                              \
-        .name = "--idle-ttl", .kind = OPT_INT, .member = "idle_ttl_s", .value = "SECONDS",         \
-        .min = 1, .max = 365 * DAY_S, .help = "stop the sandbox after so long without use"         \
-    }
-#define PAGE                                                                                       \
-    {.name = "--limit",                                                                            \
-     .kind = OPT_INT,                                                                              \
-     .member = "limit",                                                                            \
-     .value = "N",                                                                                 \
-     .min = 1,                                                                                     \
-     .max = 200,                                                                                   \
-     .help = "most rows (default: 50)"},                                                           \
-    {                                                                                              \
-        .name = "--cursor", .kind = OPT_TEXT, .member = "cursor", .value = "CURSOR",               \
-        .help = "go on where the page before ended"                                                \
-    }
-#define ONLY(option, id, about)                                                                    \
-    {                                                                                              \
-        .name = (option), .kind = OPT_UUID, .member = (id), .value = "ID", .help = (about)         \
-    }
-#define NAME(required)                                                                             \
-    {                                                                                              \
-        .name = "--name", .kind = OPT_TEXT, .flags = (required), .member = "name",                 \
-        .value = "NAME", .help = "what it is for"                                                  \
-    }
-#define ROLE(required)                                                                             \
-    {                                                                                              \
-        .name = "--role", .kind = OPT_TEXT, .flags = (required), .member = "role",                 \
-        .value = "ROLE", .choices = roles, .help = "admin, bot or viewer"                          \
-    }
-#define ALLOWED_USER                                                                               \
-    {                                                                                              \
-        .name = "--allowed-user", .kind = OPT_UUID, .flags = OPT_REPEATED,                         \
-        .member = "allowed_users", .value = "UUID",                                                \
-        .help = "limit it to this user (may be given again)"                                       \
-    }
-#define DEFAULT_USER                                                                               \
-    {                                                                                              \
-        .name = "--default-user", .kind = OPT_UUID, .member = "default_user", .value = "UUID",     \
-        .help = "owner of chats that 'sandbox create' makes"                                       \
-    }
-#define EXPIRES                                                                                    \
-    {                                                                                              \
-        .name = "--expires", .kind = OPT_TEXT, .member = "expires_at", .value = "TIME",            \
-        .help = "when it ends, as 2027-01-31T12:00:00Z"                                            \
-    }
-
 static const struct opt_spec no_opts[] = {{0}};
-
-static const struct opt_spec chat_create_opts[] = {
-    {.name = "--user",
-     .kind = OPT_UUID,
-     .flags = OPT_REQUIRED,
-     .member = "user_id",
-     .value = "UUID",
-     .help = "whose chat it is"},
-    {.name = "--chat-id",
-     .kind = OPT_UUID,
-     .member = "chat_id",
-     .value = "UUID",
-     .help = "the id it shall have (default: a new one)"},
-    {.name = "--title", .kind = OPT_TEXT, .member = "title", .value = "T", .help = "its title"},
-    {.name = "--metadata",
-     .kind = OPT_OBJECT,
-     .member = "metadata",
-     .value = "JSON",
-     .help = "an object of your own"},
-    {0},
-};
-
-static const struct opt_spec chat_get_opts[] = {OPERAND("ID", "the chat's id"), {0}};
-
-static const struct opt_spec chat_list_opts[] = {
-    ONLY("--user", "user_id", "only this user's"), PAGE, {0}};
-
-static const struct opt_spec workspace_get_opts[] = {OPERAND("USER", "whose workspace"), {0}};
 
 static const struct opt_spec sandbox_create_opts[] = {CHAT_OPERAND, {0}};
 
@@ -390,6 +264,47 @@ const struct command commands[] = {
      .path = "/chats/{}",
      .timeout_ms = QUICK,
      .run = rest_run},
+    {.name = "history append",
+     .summary = "Add a message to a chat's history.",
+     .opts = history_append_opts,
+     .method = "POST",
+     .path = "/chats/{}/history",
+     .view = &view_message,
+     .timeout_ms = QUICK,
+     .run = rest_run},
+    {.name = "history text",
+     .summary = "Show a chat's history as one Markdown text.",
+     .notes = "On a terminal, control characters are shown as \"?\".\n",
+     .opts = chat_get_opts,
+     .method = "GET",
+     .path = "/chats/{}/history.md",
+     .run = logs_run},
+    {.name = "history",
+     .summary = "List what was said in a chat, oldest first.",
+     .notes = "With --follow goes on with what is said from then on. With --json each message is\n"
+              "a line.\n",
+     .opts = history_opts,
+     .method = "GET",
+     .path = "/chats/{}/history",
+     .view = &view_message,
+     .timeout_ms = QUICK,
+     .run = history_run},
+    {.name = "workspace create",
+     .summary = "Make a user's workspace, if there is none.",
+     .opts = workspace_get_opts,
+     .method = "PUT",
+     .path = "/users/{}/workspace",
+     .view = &view_workspace,
+     .timeout_ms = QUICK,
+     .run = rest_run},
+    {.name = "workspace rm",
+     .summary = "Delete a user's workspace with all its chats.",
+     .notes = "Refused while a sandbox or a lease of them lives.\n",
+     .opts = workspace_get_opts,
+     .method = "DELETE",
+     .path = "/users/{}/workspace",
+     .timeout_ms = STARTUP,
+     .run = rest_run},
     {.name = "workspace get",
      .summary = "Show what a user's chats hold and may hold.",
      .opts = workspace_get_opts,
@@ -552,6 +467,24 @@ const struct command commands[] = {
      .view = &view_killed_key,
      .timeout_ms = QUICK,
      .run = rest_run},
+    {.name = "audit verify",
+     .summary = "Check the chain of the audit trail.",
+     .opts = no_opts,
+     .method = "GET",
+     .path = "/audit/verify",
+     .view = &view_verified,
+     .timeout_ms = STARTUP,
+     .run = rest_run},
+    {.name = "audit",
+     .summary = "List the audit trail, oldest entries first.",
+     .notes = "With --follow goes on with what happens from then on. With --json each entry is a\n"
+              "line.\n",
+     .opts = audit_opts,
+     .method = "GET",
+     .path = "/audit",
+     .view = &view_audit,
+     .timeout_ms = QUICK,
+     .run = audit_run},
     {.name = "connect",
      .summary = "Talk to the agent of a chat.",
      .notes = connect_notes,

@@ -2,8 +2,9 @@
 
 #include "api.h"
 
-#define PEM_MAX   65536
-#define ITEMS_MAX 100000
+#define PEM_MAX     65536
+#define ITEMS_MAX   100000
+#define CONTENT_MAX (4 * 1024 * 1024)
 
 /* A page of a list of T, described by `fields`. */
 #define PAGE_FIELDS(fields_, T)                                                                    \
@@ -299,3 +300,52 @@ const struct view view_created_key = {.fields = created_key_fields,
                                       .size = sizeof(struct created_key_view),
                                       .secret = created_key_secret,
                                       .show_secret = true};
+
+static const struct field message_fields[] = {
+    FIELD_INT(struct message_view, seq),
+    FIELD_STR(struct message_view, message_id),
+    FIELD_STR(struct message_view, at),
+    FIELD_STR(struct message_view, role),
+    FIELD_STR(struct message_view, author, .flags = FIELD_NULL_ZERO),
+    FIELD_STR(struct message_view, content, .max = CONTENT_MAX),
+    {0},
+};
+const struct view view_message = {.fields = message_fields, .size = sizeof(struct message_view)};
+
+static const struct field audit_fields[] = {
+    FIELD_INT(struct audit_view, n),
+    FIELD_STR(struct audit_view, at),
+    FIELD_STR(struct audit_view, actor),
+    FIELD_STR(struct audit_view, action),
+    FIELD_STR(struct audit_view, object),
+    FIELD_STR(struct audit_view, outcome),
+    FIELD_STR(struct audit_view, address, .flags = FIELD_NULL_ZERO),
+    FIELD_STR(struct audit_view, request_id, .flags = FIELD_NULL_ZERO),
+    FIELD_STR(struct audit_view, detail, .flags = FIELD_NULL_ZERO),
+    FIELD_STR(struct audit_view, prev),
+    FIELD_STR(struct audit_view, hash),
+    {0},
+};
+const struct view view_audit = {.fields = audit_fields, .size = sizeof(struct audit_view)};
+
+struct verified_view {
+    bool ok;
+    int64_t checked, first_broken;
+};
+
+static const struct field verified_fields[] = {
+    FIELD_BOOL(struct verified_view, ok),
+    FIELD_INT(struct verified_view, checked),
+    FIELD_INT(struct verified_view, first_broken),
+    {0},
+};
+
+/* A broken chain is what the command was asked to find. */
+static int verified_outcome(const void *obj, const struct options *o)
+{
+    (void)o;
+    return ((const struct verified_view *)obj)->ok ? EXIT_OK : EXIT_FAILED;
+}
+
+const struct view view_verified = {
+    .fields = verified_fields, .size = sizeof(struct verified_view), .outcome = verified_outcome};

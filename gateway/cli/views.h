@@ -40,6 +40,19 @@ struct opened_view {
     struct grant_view *grant;
 };
 
+struct message_view {
+    int64_t seq;
+    char *message_id, *at, *role, *author, *content;
+};
+
+struct audit_view {
+    int64_t n;
+    char *at, *actor, *action, *object, *outcome, *address, *request_id, *detail, *prev, *hash;
+};
+
+extern const struct view view_message;
+extern const struct view view_audit; /* of one entry */
+extern const struct view view_verified;
 extern const struct view view_health;
 extern const struct view view_workspace;
 extern const struct view view_chat;

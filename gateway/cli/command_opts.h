@@ -1,0 +1,110 @@
+/* What the tables of options have in common, and the tables that stand beside commands.c. */
+#ifndef CLI_COMMAND_OPTS_H
+#define CLI_COMMAND_OPTS_H
+
+#include "command.h"
+
+#define SECOND  1000L
+#define QUICK   (30 * SECOND)
+#define STARTUP (150 * SECOND) /* the gateway's own start timeout is 60 s by default */
+
+#define DAY_S 86400
+
+#define OPERAND(id, about)                                                                         \
+    {                                                                                              \
+        .name = (id), .kind = OPT_UUID, .flags = OPT_OPERAND | OPT_REQUIRED, .member = "{}",       \
+        .help = (about)                                                                            \
+    }
+#define CHAT_OPERAND                                                                               \
+    {                                                                                              \
+        .name = "CHAT", .kind = OPT_UUID, .flags = OPT_OPERAND | OPT_REQUIRED,                     \
+        .member = "chat_id", .help = "the chat's id"                                               \
+    }
+#define PROFILE                                                                                    \
+    {                                                                                              \
+        .name = "--profile", .kind = OPT_TEXT, .member = "profile", .value = "P",                  \
+        .help = "profile of the gateway's configuration"                                           \
+    }
+#define SCOPE(where, with)                                                                         \
+    {                                                                                              \
+        .name = "--scope", .kind = OPT_WORDS, .member = (where), .value = "SCOPE",                 \
+        .needs = (with), .choices = scopes, .help = "read, write or read,write (default: both)"    \
+    }
+#define TTL(where, with)                                                                           \
+    {                                                                                              \
+        .name = "--ttl", .kind = OPT_INT, .member = (where), .value = "SECONDS", .needs = (with),  \
+        .min = 1, .max = 365 * DAY_S,                                                              \
+        .help = "how long the lease lasts, up to what the gateway allows"                          \
+    }
+#define CONNECTIONS(where, with)                                                                   \
+    {                                                                                              \
+        .name = "--max-connections", .kind = OPT_INT, .member = (where), .value = "N",             \
+        .needs = (with), .min = 1, .max = 1000,                                                    \
+        .help = "most connections at once (default: 1), up to what the gateway allows"             \
+    }
+#define TOKEN_FILE(with)                                                                           \
+    {                                                                                              \
+        .name = "--token-file", .kind = OPT_SECRET_FILE, .value = "FILE", .needs = (with),         \
+        .help = "write the token to FILE, 0600 (replaced if it exists)"                            \
+    }
+#define REASON                                                                                     \
+    {                                                                                              \
+        .name = "--reason", .kind = OPT_TEXT, .member = "reason", .value = "R",                    \
+        .help = "kept with the lease and in the audit"                                             \
+    }
+
+#define IDLE_TTL                                                                                   \
+    {                                                                                              \
+        .name = "--idle-ttl", .kind = OPT_INT, .member = "idle_ttl_s", .value = "SECONDS",         \
+        .min = 1, .max = 365 * DAY_S, .help = "stop the sandbox after so long without use"         \
+    }
+#define PAGE                                                                                       \
+    {.name = "--limit",                                                                            \
+     .kind = OPT_INT,                                                                              \
+     .member = "limit",                                                                            \
+     .value = "N",                                                                                 \
+     .min = 1,                                                                                     \
+     .max = 200,                                                                                   \
+     .help = "most rows (default: 50)"},                                                           \
+    {                                                                                              \
+        .name = "--cursor", .kind = OPT_TEXT, .member = "cursor", .value = "CURSOR",               \
+        .help = "go on where the page before ended"                                                \
+    }
+#define ONLY(option, id, about)                                                                    \
+    {                                                                                              \
+        .name = (option), .kind = OPT_UUID, .member = (id), .value = "ID", .help = (about)         \
+    }
+#define NAME(required)                                                                             \
+    {                                                                                              \
+        .name = "--name", .kind = OPT_TEXT, .flags = (required), .member = "name",                 \
+        .value = "NAME", .help = "what it is for"                                                  \
+    }
+#define ROLE(required)                                                                             \
+    {                                                                                              \
+        .name = "--role", .kind = OPT_TEXT, .flags = (required), .member = "role",                 \
+        .value = "ROLE", .choices = roles, .help = "admin, bot or viewer"                          \
+    }
+#define ALLOWED_USER                                                                               \
+    {                                                                                              \
+        .name = "--allowed-user", .kind = OPT_UUID, .flags = OPT_REPEATED,                         \
+        .member = "allowed_users", .value = "UUID",                                                \
+        .help = "limit it to this user (may be given again)"                                       \
+    }
+#define DEFAULT_USER                                                                               \
+    {                                                                                              \
+        .name = "--default-user", .kind = OPT_UUID, .member = "default_user", .value = "UUID",     \
+        .help = "owner of chats that 'sandbox create' makes"                                       \
+    }
+#define EXPIRES                                                                                    \
+    {                                                                                              \
+        .name = "--expires", .kind = OPT_TEXT, .member = "expires_at", .value = "TIME",            \
+        .help = "when it ends, as 2027-01-31T12:00:00Z"                                            \
+    }
+
+/* commands_chat.c */
+extern const struct opt_spec chat_create_opts[], chat_get_opts[], chat_list_opts[];
+extern const struct opt_spec workspace_get_opts[];
+extern const struct opt_spec history_append_opts[], history_opts[];
+extern const struct opt_spec audit_opts[];
+
+#endif
