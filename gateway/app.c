@@ -14,6 +14,7 @@
 #include "changes.h"
 #include "chats.h"
 #include "event_feed.h"
+#include "files.h"
 #include "leasehold/backup.h"
 #include "leasehold/process.h"
 #include "openapi.h"
@@ -399,11 +400,12 @@ static int brokers_make(struct app *a, struct err *e)
     s->history = history_queues_new(s);
     s->trail = trail_new(s);
     s->retention = retention_new(s);
+    s->files = files_new(s);
     s->streams = streams_new(s, queue_max("LEASEHOLD_TEST_STREAMS_MAX", STREAMS_MAX));
     s->bots = bot_ws_new(s);
     s->host.wait_ctx = s->sessions;
     if (!s->limits || !s->broker || !s->sessions || !s->spools || !s->history || !s->trail ||
-        !s->retention || !s->bots || !s->streams)
+        !s->retention || !s->bots || !s->streams || !s->files)
         return err_set(e, ERR_INTERNAL, "no memory");
     return auth_load(s->auth, s->store, e);
 }
@@ -464,6 +466,7 @@ static void app_done(struct app *a)
     lane_free(s->body);
     s->body = NULL;
     streams_stop(s->streams);
+    files_close(s->files);
     trail_close(s->trail);
     store_close(s->store);
     lane_free(s->sign);
@@ -477,6 +480,7 @@ static void app_done(struct app *a)
     history_queues_free(s->history);
     trail_free(s->trail);
     retention_free(s->retention);
+    files_free(s->files);
     streams_free(s->streams);
     s->streams = NULL;
     bot_ws_free(s->bots);

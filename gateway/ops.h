@@ -154,6 +154,37 @@ int op_history_markdown_give(struct call *c, struct op_piece *piece, struct err 
 void op_history_markdown_close(struct call *c);
 void op_history_key(struct call *c, struct id *ret);
 
+/* --- ops_file*.c ----------------------------------------------------------------------------- */
+
+struct file_name_args {
+    struct id chat_id;
+    char *name;
+};
+struct file_list_args {
+    struct page_args page;
+    struct id chat_id;
+};
+struct file_id_args {
+    struct id file_id;
+};
+struct file_cleared {
+    int64_t deleted;
+};
+extern const struct field file_fields[], file_name_in[], file_form_in[], file_list_in[],
+    file_list_out[], file_id_in[], file_cleared_out[];
+int op_file_put(struct call *c, struct err *e);
+int op_file_put_form(struct call *c, struct err *e);
+int op_file_take(struct call *c, const char *data, size_t len, struct err *e);
+int op_file_end(struct call *c, struct err *e);
+void op_file_undo(struct call *c);
+int op_file_get(struct call *c, struct err *e);
+int op_file_give(struct call *c, struct op_piece *piece, struct err *e);
+void op_file_close(struct call *c);
+int op_file_list(struct call *c, struct err *e);
+int op_file_stat(struct call *c, struct err *e);
+int op_file_delete(struct call *c, struct err *e);
+int op_file_clear(struct call *c, struct err *e);
+
 /* --- ops_workspace.c ------------------------------------------------------------------------- */
 
 struct workspace_args {

@@ -27,6 +27,7 @@ struct signing_keys;
 struct retention;
 struct sessions;
 struct spools;
+struct files;
 struct streams;
 struct trail;
 
@@ -47,6 +48,7 @@ struct services {
     struct lane *sign;              /* any thread; outlives the store, whose writes go on there */
     struct lane *body;              /* stream.c */
     struct streams *streams;        /* loop */
+    struct files *files;            /* any thread, see files.h */
     struct meters *meters;          /* any thread, see meters.h */
     struct server *server;          /* loop, see server.h */
     struct auth *auth;              /* loop */

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "idempotency.h"
 #include "route.h"
 #include "services.h"
 
@@ -122,7 +123,7 @@ void stream_ran(struct call *c)
 {
     struct stream *st = c->stream;
 
-    if (!st || c->rc || !(c->body_streams || c->streams))
+    if (!st || c->rc || idempotency_replayed(c) || !(c->body_streams || c->streams))
         return;
     st->owes = true;
     if (!c->body_streams)

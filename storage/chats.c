@@ -179,7 +179,8 @@ int store_chat_delete(struct store_tx *tx, const struct id *chat_id, struct err 
                        "DELETE FROM leases WHERE session_id IN"
                        " (SELECT session_id FROM sandboxes WHERE chat_id = ?)",
                        chat_id, e) != 0 ||
-        delete_by_chat(tx, "DELETE FROM sandboxes WHERE chat_id = ?", chat_id, e) != 0) {
+        delete_by_chat(tx, "DELETE FROM sandboxes WHERE chat_id = ?", chat_id, e) != 0 ||
+        delete_by_chat(tx, "DELETE FROM files WHERE chat_id = ?", chat_id, e) != 0) {
         return -1;
     }
     if (tx->sessions != NULL) {

@@ -195,6 +195,26 @@ static const char audit_blocks[] = "CREATE TABLE audit_blocks ("
                                    " max_at BIGINT NOT NULL,"
                                    " entries BYTEA NOT NULL);";
 
+/* name_key is the name in NFC: what names are compared by. */
+static const char files[] = "CREATE TABLE files ("
+                            " file_id TEXT PRIMARY KEY,"
+                            " chat_id TEXT NOT NULL REFERENCES chats (chat_id),"
+                            " user_id TEXT NOT NULL,"
+                            " name TEXT NOT NULL,"
+                            " name_key TEXT NOT NULL,"
+                            " content_type TEXT NOT NULL,"
+                            " size_bytes BIGINT NOT NULL,"
+                            " sha256 TEXT NOT NULL,"
+                            " created_at BIGINT NOT NULL,"
+                            " last_read_at BIGINT NOT NULL,"
+                            " last_update_at BIGINT NOT NULL,"
+                            " stamp_size BIGINT NOT NULL,"
+                            " stamp_mtime_ns BIGINT NOT NULL,"
+                            " stamp_ctime_ns BIGINT NOT NULL,"
+                            " stamp_ino BIGINT NOT NULL,"
+                            " UNIQUE (chat_id, name_key));"
+                            "CREATE INDEX files_listed ON files (chat_id, created_at, file_id);";
+
 static const char audit_rows_gone[] = "DROP TABLE audit;";
 
 /* Their place in the order of issue is the key of leases, so that rows and entries of indices stand
@@ -272,5 +292,6 @@ const struct migration migrations[] = {
     {13, "workspace_activity", workspace_activity, NULL},
     {14, "identities", identities, NULL},
     {15, "sandbox_network", sandbox_network, NULL},
+    {16, "files", files, NULL},
     {0},
 };

@@ -59,6 +59,25 @@ struct chat {
     int64_t generation; /* of the newest sandbox; bumped before each start */
 };
 
+#define FILE_NAME_MAX 255 /* bytes */
+
+/* By what a file on disk is known to be the one that was hashed. Agents can set mtime, but not ctime. */
+struct file_stamp {
+    int64_t size_bytes, mtime_ns, ctime_ns;
+    uint64_t ino;
+};
+
+struct file {
+    struct id file_id, chat_id, user_id;
+    char name[FILE_NAME_MAX + 1];
+    char content_type[128];
+    int64_t size_bytes;
+    char sha256[65]; /* hex; "": not known yet */
+    int64_t created_at, last_read_at, last_update_at;
+    int64_t expires_at; /* by the retention of now; not stored */
+    struct file_stamp stamp;
+};
+
 enum sandbox_status {
     SANDBOX_STARTING,
     SANDBOX_RUNNING,

@@ -20,6 +20,7 @@
 #include "leasehold/model.h"
 
 struct store;
+struct store_list;
 struct store_tx; /* of a write or a read; valid during the call only */
 
 /* --- changes ------------------------------------------------------------------------------- */
@@ -205,6 +206,27 @@ int store_chat_count(struct store_tx *tx, const struct id *user_id, int64_t *ret
                      struct err *e) MUST_CHECK;
 /* The chat with its sandboxes, their logs and leases; none of them may be active or open. */
 int store_chat_delete(struct store_tx *tx, const struct id *chat_id, struct err *e) MUST_CHECK;
+
+/* --- files ----------------------------------------------------------------------------------
+ * Rows of what stands in a chat's files/. A name is one whatever the normal form of its letters. */
+
+/* By id or by name; ERR_CHAT_FILE_NOT_FOUND. */
+int store_file_get(struct store_tx *tx, const struct id *file_id, struct file *ret,
+                   struct err *e) MUST_CHECK;
+int store_file_find(struct store_tx *tx, const struct id *chat_id, const char *name,
+                    struct file *ret, struct err *e) MUST_CHECK;
+/* Takes the place of the row with the same name, whose id is gone with that. */
+int store_file_put(struct store_tx *tx, const struct file *f, struct err *e) MUST_CHECK;
+/* Everything but id, chat and name. ERR_CHAT_FILE_NOT_FOUND. */
+int store_file_update(struct store_tx *tx, const struct file *f, struct err *e) MUST_CHECK;
+int store_file_delete(struct store_tx *tx, const struct id *file_id, struct err *e) MUST_CHECK;
+/* A later last_read_at; no row is no error. */
+int store_file_read_at(struct store_tx *tx, const struct id *file_id, int64_t at,
+                       struct err *e) MUST_CHECK;
+/* A chat's, in the order of lists; l NULL: all. */
+int store_file_list(struct store_tx *tx, const struct store_list *l, const struct id *chat_id,
+                    int (*each)(void *ctx, const struct file *f, struct err *e), void *ctx,
+                    struct err *e) MUST_CHECK;
 
 /* --- usage ----------------------------------------------------------------------------------
  * What a user's workspace holds: files and histories, each inode once, and artifacts that are not

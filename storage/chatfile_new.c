@@ -1,0 +1,271 @@
+/*
+ * A file that arrives. It is written without a name (O_TMPFILE), where that is not possible under one
+ * in the chat's own directory, which no sandbox sees. It gets its name by an exchange: what it
+ * replaces is kept until the row is durable, so that a put can be taken back.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "chatfiles.h"
+#include "hex.h"
+
+#define TEMP_PREFIX "incoming-"
+#define FILE_MODE   0644
+#define FLUSH_BYTES (8 * 1024 * 1024) /* so much is on its way to the disk before the end's sync */
+#define RACES_MAX   100               /* an agent makes and removes the name meanwhile */
+
+/* --- writing ---------------------------------------------------------------------------------- */
+
+static void temp_name(char ret[static CHATFILE_TEMP])
+{
+    struct id random;
+    id_random(&random);
+    snprintf(ret, CHATFILE_TEMP, TEMP_PREFIX "%s", ID_STR(&random));
+}
+
+static int open_named(struct chatfile *f)
+{
+    temp_name(f->temp);
+    int fd = openat(f->dir.chat_fd, f->temp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                    FILE_MODE);
+    /* By the lock a sweep sees that somebody is still at it. */
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static int open_new(struct chatfile *f, struct err *e)
+{
+    f->fd = openat(f->dir.chat_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, FILE_MODE);
+    if (f->fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT)) {
+        f->fd = open_named(f);
+    }
+    if (f->fd < 0) {
+        return chatfile_fail(e, errno, "making a file");
+    }
+    bool give = geteuid() == 0;
+    if (fchmod(f->fd, FILE_MODE) != 0 || (give && fchown(f->fd, f->dir.uid, f->dir.gid) != 0)) {
+        return chatfile_fail(e, errno, "making a file");
+    }
+    f->md = EVP_MD_CTX_new();
+    return f->md != NULL && EVP_DigestInit_ex(f->md, EVP_sha256(), NULL) == 1
+               ? 0
+               : err_set(e, ERR_INTERNAL, "no memory for a hash");
+}
+
+int chatfile_begin(struct chatfiles *dir, struct chatfile *ret, struct err *e)
+{
+    struct chatfile f = {.dir = *dir, .fd = -1};
+    *dir = (struct chatfiles){.chat_fd = -1, .files_fd = -1};
+    if (open_new(&f, e) != 0) {
+        chatfile_end(&f);
+        return -1;
+    }
+    *ret = f;
+    return 0;
+}
+
+int chatfile_write(struct chatfile *f, const char *data, size_t len, struct err *e)
+{
+    if (EVP_DigestUpdate(f->md, data, len) != 1) {
+        return err_set(e, ERR_INTERNAL, "SHA-256 does not work");
+    }
+    while (len > 0) {
+        ssize_t n = write(f->fd, data, len);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            return chatfile_fail(e, errno, "writing a file");
+        }
+        data += n;
+        len -= (size_t)n;
+        f->size += n;
+    }
+    if (f->size - f->flushed >= FLUSH_BYTES) {
+        (void)sync_file_range(f->fd, f->flushed, f->size - f->flushed, SYNC_FILE_RANGE_WRITE);
+        f->flushed = f->size;
+    }
+    return 0;
+}
+
+int chatfile_sync(struct chatfile *f, char ret_sha256[static 65], struct err *e)
+{
+    uint8_t hash[32];
+    if (EVP_DigestFinal_ex(f->md, hash, NULL) != 1) {
+        return err_set(e, ERR_INTERNAL, "SHA-256 does not work");
+    }
+    hash_to_hex(hash, ret_sha256);
+    return fsync(f->fd) == 0 ? 0 : chatfile_fail(e, errno, "writing a file");
+}
+
+/* --- its place -------------------------------------------------------------------------------- */
+
+static int give_temp_name(struct chatfile *f, struct err *e)
+{
+    char self[64];
+    if (f->temp[0] != '\0') {
+        return 0;
+    }
+    snprintf(self, sizeof(self), "/proc/self/fd/%d", f->fd);
+    temp_name(f->temp);
+    if (linkat(AT_FDCWD, self, f->dir.chat_fd, f->temp, AT_SYMLINK_FOLLOW) != 0) {
+        int sys = errno;
+        f->temp[0] = '\0';
+        return chatfile_fail(e, sys, "naming a file");
+    }
+    return 0;
+}
+
+static int rename_temp(const struct chatfile *f, const char *name, unsigned flags)
+{
+    return renameat2(f->dir.chat_fd, f->temp, f->dir.files_fd, name, flags);
+}
+
+static int taken(struct err *e)
+{
+    return err_set(e, ERR_CONFLICT, "there is a directory of this name");
+}
+
+/* What now stands under the temporary name. */
+static int look_at_replaced(const struct chatfile *f, const char *name, int64_t *ret_size,
+                            struct err *e)
+{
+    struct stat st;
+    if (fstatat(f->dir.chat_fd, f->temp, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+        return chatfile_fail(e, errno, "replacing a file");
+    }
+    if (S_ISDIR(st.st_mode)) {
+        (void)rename_temp(f, name, RENAME_EXCHANGE);
+        return taken(e);
+    }
+    *ret_size = S_ISREG(st.st_mode) && st.st_nlink == 1 ? st.st_size : 0;
+    return 0;
+}
+
+/* 1: something has changed under our hands: once more. */
+static int try_place(struct chatfile *f, const char *name, bool fresh, int64_t *ret_replaced,
+                     struct err *e)
+{
+    struct stat st;
+    bool there = fstatat(f->dir.files_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    if (there && fresh) {
+        return err_set(e, ERR_PRECONDITION_FAILED, "there is a file of this name");
+    }
+    if (there && S_ISDIR(st.st_mode)) {
+        return taken(e);
+    }
+    if (rename_temp(f, name, there ? RENAME_EXCHANGE : RENAME_NOREPLACE) != 0) {
+        return errno == EEXIST || errno == ENOENT ? 1 : chatfile_fail(e, errno, "placing a file");
+    }
+    *ret_replaced = 0;
+    if (there) {
+        return look_at_replaced(f, name, ret_replaced, e);
+    }
+    f->temp[0] = '\0';
+    return 0;
+}
+
+int chatfile_place(struct chatfile *f, const char *name, bool fresh, struct file_stamp *ret_stamp,
+                   int64_t *ret_delta, struct err *e)
+{
+    int64_t replaced = 0;
+    int rc = 1;
+    chatfiles_sweep(&f->dir);
+    if (give_temp_name(f, e) != 0) {
+        return -1;
+    }
+    for (int i = 0; rc == 1 && i < RACES_MAX; i++) {
+        rc = try_place(f, name, fresh, &replaced, e);
+    }
+    if (rc == 1) {
+        return err_set(e, ERR_CONFLICT, "the agent keeps changing this name");
+    }
+    if (rc != 0) {
+        return -1;
+    }
+    f->placed = true;
+    snprintf(f->name, sizeof(f->name), "%s", name);
+    if (fsync(f->dir.files_fd) != 0) {
+        chatfile_fail(e, errno, "placing a file");
+        chatfile_displace(f);
+        return -1;
+    }
+    if (chatfile_stamp(f->fd, ret_stamp, e) != 0) {
+        chatfile_displace(f);
+        return -1;
+    }
+    *ret_delta = f->size - replaced;
+    return 0;
+}
+
+void chatfile_displace(struct chatfile *f)
+{
+    if (!f->placed) {
+        return;
+    }
+    f->placed = false;
+    if (f->temp[0] != '\0') {
+        (void)rename_temp(f, f->name, RENAME_EXCHANGE);
+    } else {
+        (void)unlinkat(f->dir.files_fd, f->name, 0);
+    }
+    (void)fsync(f->dir.files_fd);
+}
+
+void chatfile_end(struct chatfile *f)
+{
+    if (f->temp[0] != '\0') {
+        (void)unlinkat(f->dir.chat_fd, f->temp, 0);
+        f->temp[0] = '\0';
+    }
+    if (f->fd >= 0) {
+        close(f->fd);
+    }
+    f->fd = -1;
+    EVP_MD_CTX_free(f->md);
+    f->md = NULL;
+    chatfiles_close(&f->dir);
+}
+
+/* --- what was left ---------------------------------------------------------------------------- */
+
+static void sweep_one(int dir, const char *name)
+{
+    int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    bool idle = fd < 0 || flock(fd, LOCK_EX | LOCK_NB) == 0;
+    if (idle) {
+        (void)unlinkat(dir, name, 0);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+void chatfiles_sweep(const struct chatfiles *d)
+{
+    int fd = openat(d->chat_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+    struct dirent *entry;
+    if (dir == NULL) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        return;
+    }
+    while ((entry = readdir(dir)) != NULL) {
+        if (strncmp(entry->d_name, TEMP_PREFIX, sizeof(TEMP_PREFIX) - 1) == 0) {
+            sweep_one(d->chat_fd, entry->d_name);
+        }
+    }
+    closedir(dir);
+}
