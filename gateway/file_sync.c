@@ -183,14 +183,21 @@ static int same_name_each(void *ctx, const char *name, const struct file_stamp *
     return 0;
 }
 
+static bool is_ascii(const char *name)
+{
+    while (*name && !(*name & 0x80))
+        name++;
+    return !*name;
+}
+
 static int open_by_key(struct file_look *l, const char *name, struct file_stamp *ret_stamp,
                        struct err *e)
 {
     struct same_name same = {.found = ""};
     struct err ignored;
 
-    if (e->code != ERR_CHAT_FILE_NOT_FOUND || !file_name_valid(name) ||
-        !file_name_key(name, same.key) || !strcmp(same.key, name) ||
+    if (e->code != ERR_CHAT_FILE_NOT_FOUND || !file_name_valid(name) || is_ascii(name) ||
+        !file_name_key(name, same.key) ||
         chatfiles_each(&l->dir, ENTRIES_MAX, same_name_each, &same, &ignored) || !same.found[0])
         return -1;
     snprintf(l->file.name, sizeof l->file.name, "%s", same.found);
