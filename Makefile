@@ -14,7 +14,7 @@
 #   make test-tsan       the same under ThreadSanitizer
 #   make test-valgrind   unit tests and the programs under memcheck
 #   make fuzz            each fuzzer for T seconds (60)
-#   make soak            memcheck, then ROUNDS (100) of kills under load; SEED replays
+#   make soak            memcheck, then ROUNDS (100, and 500 for data) of kills under load; SEED replays
 #   make bench           all benchmarks; make bench-NAME one of them
 #   make clean           removes build/
 #   make help            this
@@ -139,12 +139,14 @@ $(benches): bench-%: build
 bench-%:
 	@echo "make $@: there is no benchmark \"$*\" (there is: $(benches:bench-%=%))" >&2; exit 1
 
-# Memcheck, then kill rounds under load. SEED= replays, ROUNDS= (100) says how many.
+# Memcheck, then kill rounds under load: of sandboxes, of data. SEED= replays, ROUNDS= says how many.
 .PHONY: soak
 soak: test-valgrind build
 	scripts/deps.sh test
 	LEASEHOLD_BIN=$(CURDIR)/build/release/bin $(PYTHON) tests/tools/contain.py 7200 -- \
 		$(PYTHON) tests/soak/kill_rounds.py --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED))
+	LEASEHOLD_BIN=$(CURDIR)/build/release/bin $(PYTHON) tests/tools/contain.py 7200 -- \
+		$(PYTHON) tests/soak/data_rounds.py --rounds $(or $(ROUNDS),500) $(if $(SEED),--seed $(SEED))
 
 # The simulation of the lease core with fresh seeds, for T seconds; SEED= replays one (STEPS= of it).
 .PHONY: sim
