@@ -427,7 +427,7 @@ static int op_apply(struct door_core *c, const struct door_msg *m, int64_t now_u
         return -1;
     }
     c->applied = m->seq;
-    if (c->applied >= c->live_at)
+    if (c->applied >= c->live_at && !c->resync)
         c->state = DOOR_LIVE;
     ack_note(c, cut, now_us);
     return 0;
@@ -437,8 +437,11 @@ int door_core_receive(struct door_core *c, const struct door_msg *m, int64_t now
 {
     int r = 0;
 
+    /* What is read behind a silence may have been sent before it, with a revocation still behind: it does
+     * not make up for the silence, whether the timer has seen that or not. */
     if (c->done)
         return 0;
+    core_link_tick(c, now_us);
     switch ((enum door_msg_type)m->t) {
     case DOOR_SNAPSHOT:
         r = snapshot_apply(c, m, now_us, e);
@@ -462,7 +465,7 @@ int door_core_receive(struct door_core *c, const struct door_msg *m, int64_t now
         return err_set(e, ERR_MALFORMED_REQUEST, "not a message for a door");
     }
     /* What an unsynced gateway says does not keep the door alive: its set may be an old one. */
-    if (r == 0 && c->synced)
+    if (r == 0 && c->synced && !c->resync)
         c->heard_us = now_us;
     core_waiting_judge(c, now_us);
     return r;

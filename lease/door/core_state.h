@@ -81,6 +81,9 @@ int64_t core_cut_all(struct door_core *c, int code);
 /* The leases with connections, in memory of the caller's; -1 without memory. */
 int core_conns_list(const struct door_core *c, struct list *ret);
 
+/* What silence makes of the door: stale, sealed. */
+void core_link_tick(struct door_core *c, int64_t now_us);
+
 /* Judges every waiting peer again: after an operation, a change of state, in time. */
 void core_waiting_judge(struct door_core *c, int64_t now_us);
 

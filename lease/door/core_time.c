@@ -53,7 +53,7 @@ int64_t door_core_deadline_us(const struct door_core *c)
     return at;
 }
 
-static void link_tick(struct door_core *c, int64_t now_us)
+void core_link_tick(struct door_core *c, int64_t now_us)
 {
     int64_t quiet_us = now_us - c->heard_us;
     int64_t since = c->linked_us > c->heard_us ? c->linked_us : c->heard_us;
@@ -113,7 +113,7 @@ static void activity_tick(struct door_core *c, int64_t now_us)
 
 void door_core_tick(struct door_core *c, int64_t now_us)
 {
-    link_tick(c, now_us);
+    core_link_tick(c, now_us);
     expiry_tick(c, now_us);
     prune_tick(c, now_us);
     core_waiting_judge(c, now_us);

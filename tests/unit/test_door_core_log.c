@@ -132,6 +132,37 @@ static void a_door_without_snapshot_takes_no_delta(void **state)
     assert_int_not_equal(door_core_state(f->core), DOOR_LIVE);
 }
 
+/* The door slept, or its loop stood still: what it reads now was sent before. */
+static void an_old_word_does_not_make_up_for_a_silence(void **state)
+{
+    struct fixture *f = *state;
+    struct token_claims cl = claims(f);
+
+    go_live(f);
+    f->now += 4 * S;
+    assert_int_equal(grant(f, entry(id_n(2))), 0); /* applied all the same: it could be a cut */
+    assert_int_equal(door_core_applied(f->core), 11);
+    assert_int_equal(door_core_state(f->core), DOOR_STALE);
+    assert_true(door_core_wants_resync(f->core));
+    assert_refused(present(f, 0, &cl), CLOSE_NOT_LIVE);
+}
+
+static void an_old_word_does_not_keep_a_door_from_being_sealed(void **state)
+{
+    struct fixture *f = *state;
+    struct door_peer *peer;
+
+    go_live(f);
+    peer = admit(f, 0);
+    f->now += 16 * S;
+    ping(f);
+    assert_int_equal(door_core_state(f->core), DOOR_SEALED);
+    assert_int_equal(peer->code, CLOSE_NOT_LIVE);
+    assert_false(door_core_pass_out(f->core, peer, 1, f->now));
+    assert_int_equal(grant(f, entry(id_n(2))), 0);
+    assert_int_equal(door_core_state(f->core), DOOR_SEALED);
+}
+
 static void an_older_snapshot_is_refused(void **state)
 {
     struct fixture *f = *state;
@@ -440,6 +471,8 @@ int main(void)
         TEST(a_delta_from_elsewhere_is_refused),
         TEST(a_refused_delta_is_answered_by_asking_for_a_snapshot),
         TEST(a_door_without_snapshot_takes_no_delta),
+        TEST(an_old_word_does_not_make_up_for_a_silence),
+        TEST(an_old_word_does_not_keep_a_door_from_being_sealed),
         TEST(an_older_snapshot_is_refused),
         TEST(a_gap_refuses_new_ones_until_the_next_snapshot),
         TEST(a_repeated_operation_is_a_no_op),
