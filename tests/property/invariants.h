@@ -19,12 +19,14 @@ void invariant_05_durable_before_visible(struct sim *s, const struct op *op);
 void invariant_05_only_what_is_durable_is_said(struct sim *s, const struct sim_door *d,
                                                const struct door_msg *m);
 void invariant_05_what_was_seen_is_there(struct sim *s);
+void invariant_05_active_is_what_the_door_has(struct sim *s, int session);
 void invariant_06_seq_has_no_gap(struct sim *s, int session, int64_t seq);
 void invariant_06_applied_in_order(struct sim *s, const struct sim_door *d,
                                    const struct door_msg *m, int64_t before, int rc);
 void invariant_07_snapshot_is_the_fold(struct sim *s, const struct sim_door *d,
                                        const struct door_msg *m);
 void invariant_07_door_equals_the_fold(struct sim *s, const struct sim_door *d);
+void invariant_07_door_catches_up(struct sim *s, const struct sim_door *d);
 void invariant_08_life_is_bounded(struct sim *s, const struct lease_fact *f,
                                   const struct lease *before);
 void invariant_09_generation_is_its_own(struct sim *s, const struct sim_door *d,
@@ -79,13 +81,14 @@ void invariants_before_commit(struct sim *s, const struct op *op, struct bulk_ch
 void invariants_after_commit(struct sim *s, const struct op *op, const struct bulk_check *check);
 void invariants_answered(struct sim *s, const struct op *op);
 
+void invariants_heard(struct sim *s, int session); /* by the gateway, of a door */
 void invariants_said(struct sim *s, const struct sim_door *d, const char *data, size_t len);
 void invariants_before_receive(struct sim *s, struct sim_door *d, const struct door_msg *m);
 void invariants_after_receive(struct sim *s, struct sim_door *d, const struct door_msg *m, int rc);
 
-/* `lease`: whose genuine token it is, -1: none's. */
+/* `lease`: whose genuine token it is, -1: none's; `spoiled`: no key has signed it. */
 void invariants_before_present(struct sim *s, const struct sim_door *d, const char *token,
-                               size_t len, int lease, struct present_check *ret);
+                               size_t len, int lease, bool spoiled, struct present_check *ret);
 void invariants_after_present(struct sim *s, const struct sim_door *d, const struct client *c,
                               const struct present_check *check);
 void invariants_admitted(struct sim *s, const struct sim_door *d, const struct client *c);

@@ -12,6 +12,8 @@
 /* Of a partitioned door: what was on its way when the partition began came within this. */
 #define ARRIVE_MOST_US (2 * DELAY_MOST_US + 50 * MS)
 
+#define CATCH_UP_US (8 * SEC)
+
 #define KEPT_EXPIRED_S 60 /* the door forgets an expired lease behind this (core.c) */
 
 static const struct session_sim *session_of(const struct sim *s, const struct sim_door *d)
@@ -224,13 +226,13 @@ static bool read_token(const struct sim *s, const char *token, size_t len, struc
 }
 
 void invariants_before_present(struct sim *s, const struct sim_door *d, const char *token,
-                               size_t len, int lease, struct present_check *ret)
+                               size_t len, int lease, bool spoiled, struct present_check *ret)
 {
     struct token_claims claims;
 
     *ret = (struct present_check){.expected = EXPECT_ANY, .digest = digest_of(d->core)};
-    if (!read_token(s, token, len, &claims))
-        ret->expected = EXPECT_REFUSED; /* spoiled */
+    if (spoiled || !read_token(s, token, len, &claims))
+        ret->expected = EXPECT_REFUSED;
     else if (lease >= 0)
         ret->expected = expect_genuine(s, d, &s->leases[lease], &claims);
 }
@@ -333,6 +335,10 @@ void invariant_03_cut_in_time(struct sim *s, const struct sim_door *d, const str
 
     if (lease < 0)
         return;
+    /* A clock that was set has passed its end for the gateway alone. */
+    if (f->closed && (!s->stepped_us ||
+                      s->boot_us - s->stepped_us > 2 * SEC + s->limits.seal_after_seconds * SEC))
+        sim_fail(s, "invariant_03", "%s is closed, and carried", SHORT(&f->l.lease_id));
     if (f->end_seq)
         cut_by_revocation(s, d, f);
     if (!f->lapsed_us)
@@ -403,6 +409,21 @@ void invariant_07_door_equals_the_fold(struct sim *s, const struct sim_door *d)
     HASH_ITER (hh, d->core->leases, lease, next)
         if (lease->allowed && facts_lease(s, &lease->jti) < 0)
             sim_fail(s, "invariant_07", "a door's set has what was never granted");
+}
+
+/* Nothing keeps it from its gateway: then it is live soon. */
+void invariant_07_door_catches_up(struct sim *s, const struct sim_door *d)
+{
+    int64_t since_us = d->calm_since_us;
+
+    if (since_us < s->gw.up_since_us)
+        since_us = s->gw.up_since_us;
+    if (since_us < s->slept_us)
+        since_us = s->slept_us;
+    if (s->gw.up && !d->zombie && !d->cut_off && s->boot_us - since_us > CATCH_UP_US &&
+        door_core_state(d->core) != DOOR_LIVE)
+        sim_fail(s, "invariant_07", "a door is %s and nothing keeps it from its gateway",
+                 door_state_name(door_core_state(d->core)));
 }
 
 void invariants_before_receive(struct sim *s, struct sim_door *d, const struct door_msg *m)
@@ -496,6 +517,7 @@ void invariants_of_door(struct sim *s, const struct sim_door *d)
 {
     invariant_11_live_within_mc(s, d);
     invariant_14_sealed_has_no_connection(s, d);
+    invariant_07_door_catches_up(s, d);
     for (int i = 0; i < SIM_SOCKETS; i++)
         if (d->clients[i].used && carries(s, d, &d->clients[i]))
             invariant_03_cut_in_time(s, d, &d->clients[i]);

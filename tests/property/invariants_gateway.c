@@ -187,6 +187,30 @@ void invariants_answered(struct sim *s, const struct op *op)
     invariant_15_no_authority_no_knowledge(s, op);
 }
 
+/* Of a lease that the broker calls active its door has confirmed the grant. */
+void invariant_05_active_is_what_the_door_has(struct sim *s, int session)
+{
+    const struct sim_door *d = &s->sessions[session].door;
+
+    for (int i = 0; i < s->leases_n; i++) {
+        const struct lease_fact *f = &s->leases[i];
+        struct lease view = f->l;
+
+        if (f->session != session || !facts_open(f))
+            continue;
+        broker_lease_view(s->gw.broker, &view);
+        if (view.state == LEASE_ACTIVE && d->alive && door_core_applied(d->core) < f->first_seq)
+            sim_fail(s, "invariant_05", "%s is active, its door is at %lld of %lld",
+                     SHORT(&f->l.lease_id), (long long)door_core_applied(d->core),
+                     (long long)f->first_seq);
+    }
+}
+
+void invariants_heard(struct sim *s, int session)
+{
+    invariant_05_active_is_what_the_door_has(s, session);
+}
+
 /* --- rows -------------------------------------------------------------------------------------- */
 
 struct row_check {
@@ -339,7 +363,7 @@ void invariant_20_every_lease_closes(struct sim *s)
     int64_t grace_ms = (s->policy.skew_s + s->policy.seal_s) * 1000, now_ms = sim_wall_ms(s);
 
     if (!s->gw.up || s->boot_us - s->gw.up_since_us < RETRIED_US ||
-        s->boot_us - s->stepped_us < RETRIED_US)
+        s->boot_us - s->stepped_us < RETRIED_US || s->boot_us - s->slept_us < RETRIED_US)
         return;
     for (int i = 0; i < s->leases_n; i++) {
         const struct lease_fact *f = &s->leases[i];

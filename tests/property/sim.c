@@ -309,7 +309,7 @@ struct sim *sim_new(uint64_t seed)
                                       .node = "node",
                                       .ttl_s = 20,
                                       .ttl_max_s = 60,
-                                      .max_s = 120,
+                                      .max_s = 50,
                                       .max_connections_cap = 8,
                                       .skew_s = 5,
                                       .seal_s = 15,

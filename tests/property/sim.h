@@ -111,6 +111,9 @@ struct sim_door {
     struct id boot_id;
     int link; /* -1: none */
     int64_t retry_at_us, retry_us, ping_at_us, agent_at_us;
+    int64_t late_us;        /* its loop comes to its timer so much too late */
+    int64_t break_at_us;    /* its connection */
+    int64_t calm_since_us;  /* since then nothing kept it from its gateway */
     int64_t applied_before; /* the message that is being taken */
     int64_t heard_us;       /* the last word of a gateway it was in step with */
     bool in_step;           /* had its SNAPSHOT or DELTA over this connection */
@@ -364,6 +367,7 @@ void door_receive(struct sim *s, struct sim_door *d, const char *text, size_t le
 void door_link_gone(struct sim *s, struct sim_door *d);
 int64_t door_due_us(const struct sim *s, const struct sim_door *d);
 void door_event(struct sim *s, struct sim_door *d);
+void door_break_link(struct sim *s, struct sim_door *d);
 void door_settle(struct sim *s, struct sim_door *d); /* behind every call of its core */
 struct sim_door *door_next(struct sim *s, int *at);
 

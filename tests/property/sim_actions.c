@@ -46,7 +46,7 @@ static int lease_choose(struct sim *s)
 
 static int api_choose(struct sim *s)
 {
-    return rng_index(&s->rng, SIM_APIS);
+    return rng_one_in(&s->rng, 2) ? 0 : rng_index(&s->rng, SIM_APIS);
 }
 
 /* --- sessions ---------------------------------------------------------------------------------- */
@@ -75,7 +75,7 @@ static void act_session(struct sim *s)
             active = i;
     if (active < 0)
         begin(s, chat);
-    else if (rng_one_in(&s->rng, 5) || s->sessions[active].n > SIM_LOG / 2)
+    else if (rng_one_in(&s->rng, 8) || s->sessions[active].n > SIM_LOG / 2)
         session_stop(s, active);
 }
 
@@ -246,10 +246,7 @@ static void act_door(struct sim *s)
     case 2:
     case 3:
     case 4:
-        if (d->link >= 0) {
-            net_door_closes(s, d);
-            door_link_gone(s, d);
-        }
+        door_break_link(s, d);
         break;
     default:
         partition(s, d);
@@ -336,8 +333,8 @@ static const struct {
 } acts[] = {
     {500, false, act_any_door}, {120, false, act_grant},  {80, false, act_renew},
     {30, false, act_revoke},    {20, false, act_look},    {14, false, act_revoke_by},
-    {14, false, act_api},       {12, false, act_session}, {12, false, act_signing_key},
-    {6, false, act_burst},      {60, true, act_door},     {12, true, act_session},
+    {14, false, act_api},       {24, false, act_session}, {12, false, act_signing_key},
+    {6, false, act_burst},      {40, true, act_door},     {12, true, act_session},
     {6, true, act_zombie},      {12, true, act_clock},    {20, true, act_crash},
 };
 #define ACTS (sizeof acts / sizeof acts[0])
@@ -367,7 +364,11 @@ void sim_act_first(struct sim *s)
 void sim_act(struct sim *s)
 {
     int n = rng_one_in(&s->rng, 3) ? 1 + rng_index(&s->rng, 5) : 1;
+    struct sim_door *d;
 
     for (int i = 0; i < n && !s->failed; i++)
         act_once(s);
+    for (int at = 0; (d = door_next(s, &at)) && !s->failed;)
+        if (rng_one_in(&s->rng, 2))
+            client_talk(s, d);
 }

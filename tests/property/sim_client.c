@@ -59,6 +59,7 @@ struct presented {
     size_t len;
     int lease;    /* -1: it was never granted, or not like this */
     bool genuine; /* as it was handed out */
+    bool spoiled; /* no key has signed it */
 };
 
 static void mint(struct sim *s, int signer, const struct token_claims *claims, struct presented *p)
@@ -84,6 +85,7 @@ static void flip(struct sim *s, struct presented *p)
     size_t len;
 
     p->genuine = false;
+    p->spoiled = true;
     if (rng_one_in(&s->rng, 2)) {
         p->text[rng_index(&s->rng, (int)(dot - p->text))] ^= (char)(1 << rng_index(&s->rng, 7));
         return;
@@ -193,7 +195,7 @@ void client_connect(struct sim *s, struct sim_door *d)
         return;
     *c = (struct client){
         .sim = s, .used = true, .lease = p.lease, .wrong_key = rng_one_in(&s->rng, 5)};
-    invariants_before_present(s, d, p.text, p.len, p.genuine ? p.lease : -1, &check);
+    invariants_before_present(s, d, p.text, p.len, p.genuine ? p.lease : -1, p.spoiled, &check);
     door_core_present(d->core, &c->peer, p.text, p.len, s->boot_us);
     sim_trace(s, "client at %s presents %s%s: %d, %d",
               SHORT(&s->sessions[d->session].row.session_id),

@@ -9,6 +9,7 @@
 #define RETRY_FIRST_US (50 * MS)
 #define RETRY_MOST_US  SEC
 #define PING_US        SEC
+#define LATE_MOST_US   (2 * SEC)
 #define ARENA_MAX      (4 << 20)
 
 static int64_t earlier(int64_t a, int64_t b)
@@ -64,6 +65,8 @@ void door_start(struct sim *s, int session, bool zombie)
                            .retry_us = RETRY_FIRST_US,
                            .ping_at_us = NEVER,
                            .agent_at_us = s->boot_us + rng_range(&s->rng, 0, 100 * MS),
+                           .break_at_us = NEVER,
+                           .calm_since_us = s->boot_us,
                            .heard_us = s->boot_us,
                            .heal_at_us = NEVER};
     for (size_t i = 0; i < sizeof config.boot_id.b; i++)
@@ -108,6 +111,14 @@ static void reconnect(struct sim *s, struct sim_door *d)
     door_link_gone(s, d);
 }
 
+void door_break_link(struct sim *s, struct sim_door *d)
+{
+    d->break_at_us = NEVER;
+    d->calm_since_us = s->boot_us;
+    if (d->link >= 0)
+        reconnect(s, d);
+}
+
 static void connect_to_gateway(struct sim *s, struct sim_door *d)
 {
     struct door_msg m;
@@ -129,6 +140,8 @@ static void connect_to_gateway(struct sim *s, struct sim_door *d)
     free(m.conns.items);
     free(m.consumed.items);
     d->ping_at_us = s->boot_us + PING_US;
+    if (!s->quiet && rng_one_in(&s->rng, 6))
+        d->break_at_us = s->boot_us + rng_range(&s->rng, 0, 3 * MS);
 }
 
 static void took(struct sim *s, struct sim_door *d, const struct door_msg *m)
@@ -202,15 +215,23 @@ static int64_t client_due_us(const struct client *c)
     return due;
 }
 
+/* The core's own timer, as its loop comes to it. */
+static int64_t timer_due_us(const struct sim_door *d)
+{
+    int64_t at = door_core_deadline_us(d->core);
+
+    return at == INT64_MAX ? NEVER : at + d->late_us;
+}
+
 int64_t door_due_us(const struct sim *s, const struct sim_door *d)
 {
     int64_t due = earlier(d->retry_at_us, d->ping_at_us);
 
     (void)s;
-    due = earlier(due, d->agent_at_us);
+    due = earlier(earlier(due, d->agent_at_us), d->break_at_us);
     if (d->cut_off)
         due = earlier(due, d->heal_at_us);
-    due = earlier(due, door_core_deadline_us(d->core));
+    due = earlier(due, timer_due_us(d));
     for (int i = 0; i < SIM_SOCKETS; i++)
         due = earlier(due, client_due_us(&d->clients[i]));
     return due;
@@ -233,6 +254,7 @@ static void clients_event(struct sim *s, struct sim_door *d)
 static void heal(struct sim *s, struct sim_door *d)
 {
     d->cut_off = false;
+    d->calm_since_us = s->boot_us;
     d->heal_at_us = NEVER;
     if (d->link >= 0)
         s->links[d->link].clean_since_us = s->boot_us;
@@ -255,8 +277,12 @@ void door_event(struct sim *s, struct sim_door *d)
         d->ping_at_us = now + PING_US;
         net_send_to_gateway(s, d, &(struct door_msg){.t = DOOR_PING, .now = sim_wall_ms(s)});
     }
-    if (door_core_deadline_us(d->core) <= now)
+    if (d->break_at_us <= now)
+        door_break_link(s, d);
+    if (timer_due_us(d) <= now) {
         door_core_tick(d->core, now);
+        d->late_us = rng_one_in(&s->rng, 4) ? rng_range(&s->rng, 0, LATE_MOST_US) : 0;
+    }
     door_settle(s, d);
     if (d->alive)
         clients_event(s, d);

@@ -223,6 +223,8 @@ static void arrive_at_gateway(struct sim *s, struct link *l)
     }
     free(m->text);
     free(m);
+    if (s->gw.up)
+        invariants_heard(s, l->door / 2);
     forget_if_over(l);
 }
 

@@ -1,0 +1,219 @@
+"""Plants faults into copies of the production sources, for tests/property/test_planted_faults.c.
+
+    faults.py SOURCE_ROOT OUT_DIR FILE...
+
+Each FILE is written to OUT_DIR/FILE with every fault of it behind FAULT(n), which is true of the one
+fault that the test has chosen; the production sources stay as they are. OUT_DIR/faults_planted.h is
+the table of all faults. One whose text is no longer in the source is planted nowhere: the test then
+says so by its name.
+"""
+
+import os
+import sys
+
+# number, file, what is there, what is planted, what it means
+FAULTS = [
+    (
+        "a withdrawn lease is still admitted",
+        "lease/door/core_admit.c",
+        "if (!lease || !lease->allowed)",
+        "if (!lease || (!FAULT(@) && !lease->allowed))",
+    ),
+    (
+        "the door admits before it has applied rq",
+        "lease/door/core_admit.c",
+        "if (claims->rq > c->applied)",
+        "if (!FAULT(@) && claims->rq > c->applied)",
+    ),
+    (
+        "a used `once` lease is forgotten",
+        "lease/door/core_admit.c",
+        "if (lease->use == USE_ONCE)",
+        "if (!FAULT(@) && lease->use == USE_ONCE)",
+    ),
+    (
+        "one connection too many",
+        "lease/door/core_admit.c",
+        "if (lease->live >= lease->mc)",
+        "if (lease->live >= lease->mc + FAULT(@))",
+    ),
+    (
+        "the timer alone ends an expired connection, and does not run",
+        "lease/door/core_admit.c",
+        "if (core_gateway_s(c, now_us) < lease->exp)",
+        "if (FAULT(@) || core_gateway_s(c, now_us) < lease->exp)",
+    ),
+    (
+        "a revocation cuts nothing",
+        "lease/door/core.c",
+        "cut = core_lease_cut(c, lease, (int)m->code);",
+        "cut = FAULT(@) ? 0 : core_lease_cut(c, lease, (int)m->code);",
+    ),
+    (
+        "a snapshot leaves connections that it does not name",
+        "lease/door/core.c",
+        "if (lease->allowed)\n            continue;",
+        "if (lease->allowed || FAULT(@))\n            continue;",
+    ),
+    (
+        "a silent gateway makes no door stale",
+        "lease/door/core.c",
+        "return c->state == DOOR_LIVE && !c->done && now_us - c->heard_us < c->config.stale_s * US_PER_S;",
+        "return c->state == DOOR_LIVE && !c->done &&"
+        " (FAULT(@) || now_us - c->heard_us < c->config.stale_s * US_PER_S);",
+    ),
+    (
+        "new keys do not reach the door",
+        "lease/door/core.c",
+        "return keys_swap(c, &m->keys, e);\n    }",
+        "return FAULT(@) ? 0 : keys_swap(c, &m->keys, e);\n    }",
+    ),
+    (
+        "an extension takes no effect at the door",
+        "lease/door/core.c",
+        "if (lease && lease->allowed)\n        lease->exp = m->exp;",
+        "if (lease && lease->allowed && !FAULT(@))\n        lease->exp = m->exp;",
+    ),
+    (
+        "a door whose snapshot was lost asks for the same delta for ever",
+        "lease/door/core.c",
+        "c->damaged = true; /* the same HELLO would bring the same delta */",
+        "c->damaged = !FAULT(@);",
+    ),
+    (
+        "a sealed door keeps its connections",
+        "lease/door/core_time.c",
+        "core_cut_all(c, CLOSE_NOT_LIVE);",
+        "if (!FAULT(@))\n            core_cut_all(c, CLOSE_NOT_LIVE);",
+    ),
+    (
+        "a renewal moves the ceiling",
+        "lease/rules.c",
+        "l.expires_at = min64(expiry_ms(p, now_ms, ttl_s), l.max_expires_at);",
+        "if (FAULT(@))\n        l.max_expires_at = expiry_ms(p, now_ms, ttl_s);\n"
+        "    l.expires_at = min64(expiry_ms(p, now_ms, ttl_s), l.max_expires_at);",
+    ),
+    (
+        "others' leases are found",
+        "lease/rules.c",
+        "if (!caller_may_see(caller, &l.user_id))",
+        "if (!FAULT(@) && !caller_may_see(caller, &l.user_id))",
+    ),
+    (
+        "rights go by what the request was admitted with",
+        "lease/rules.c",
+        "if (!id_is_zero(&caller->key_id) &&",
+        "if (!FAULT(@) && !id_is_zero(&caller->key_id) &&",
+    ),
+    (
+        "an ended lease is renewed",
+        "lease/rules.c",
+        "if (l.state != LEASE_PENDING && l.state != LEASE_ACTIVE)",
+        "if (!FAULT(@) && l.state != LEASE_PENDING && l.state != LEASE_ACTIVE)",
+    ),
+    (
+        "a bulk revocation leaves one out",
+        "lease/rules_end.c",
+        "    s->n++;\n",
+        "    s->n++;\n    if (FAULT(@) && s->n == 2)\n        return 0;\n",
+    ),
+    (
+        "a snapshot names what has ended",
+        "lease/broker_door.c",
+        "if (!n->ending_seq)",
+        "if (FAULT(@) || !n->ending_seq)",
+    ),
+    (
+        "a door of a lower generation is taken for the session's",
+        "lease/broker_door.c",
+        "if (!s || m->ep < s->ep) {",
+        "if (FAULT(@) && s)\n        ((struct door_msg *)m)->ep = s->ep;\n    if (!s || m->ep < s->ep) {",
+    ),
+    (
+        "the broker takes a HELLO for a confirmation of everything",
+        "lease/broker_door.c",
+        "m->applied < s->seq ? m->applied : s->seq;",
+        "m->applied < s->seq && !FAULT(@) ? m->applied : s->seq;",
+    ),
+    (
+        "a lease that ends is not counted anew",
+        "lease/broker.c",
+        "(void)heap_put(&b->due, &n->due, dead_at_ms(b, &n->l));\n    broker_count_lease(b, n);",
+        "(void)heap_put(&b->due, &n->due, dead_at_ms(b, &n->l));\n    if (!FAULT(@))\n"
+        "        broker_count_lease(b, n);",
+    ),
+    (
+        "nobody asks for expiry",
+        "lease/broker.c",
+        "if (batch.expired_n)",
+        "if (batch.expired_n && !FAULT(@))",
+    ),
+    (
+        "the signature is not checked",
+        "lease/token_verify.c",
+        "if (!p256_verify(key, parts.signed_text, parts.signed_len, parts.sig))",
+        "if (!FAULT(@) && !p256_verify(key, parts.signed_text, parts.signed_len, parts.sig))",
+    ),
+    (
+        "a retired key goes on signing",
+        "lease/token_verify.c",
+        "if (v == TOKEN_OK && !keyset_vouches(ks, kid, claims.iat))",
+        "if (v == TOKEN_OK && !FAULT(@) && !keyset_vouches(ks, kid, claims.iat))",
+    ),
+    (
+        "changes are told before they are durable",
+        "storage/writer.c",
+        'return stmt_exec(&w->conn, "COMMIT", e);',
+        "if (FAULT(@) && w->changes.n > 0)\n"
+        "        w->options.changed(w->options.changed_ctx, w->changes.items, w->changes.n);\n"
+        '    int rc = stmt_exec(&w->conn, "COMMIT", e);\n'
+        "    if (FAULT(@))\n        w->changes.n = 0;\n    return rc;",
+    ),
+    (
+        "a commit is not synced",
+        "storage/conn.c",
+        "return conn_exec(c, mode_pragmas[mode], e);",
+        "if (conn_exec(c, mode_pragmas[mode], e) != 0) {\n        return -1;\n    }\n"
+        '    return FAULT(@) ? conn_exec(c, "PRAGMA synchronous = OFF;", e) : 0;',
+    ),
+]
+
+HEADER = """#include "planted.h"
+#line 1 "{path}"
+"""
+
+
+def c_text(text):
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def plant(root, out, name):
+    """Writes one file; the numbers of the faults that are in it now."""
+    with open(os.path.join(root, name), encoding="utf-8") as source:
+        text = source.read()
+    done = set()
+    for number, (_, path, old, new) in enumerate(FAULTS, 1):
+        if path == name and text.count(old) == 1:
+            text = text.replace(old, new.replace("@", str(number)))
+            done.add(number)
+    target = os.path.join(out, name)
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    with open(target, "w", encoding="utf-8") as planted:
+        planted.write(HEADER.format(path=os.path.join(root, name)) + text)
+    return done
+
+
+def main(root, out, names):
+    done = set()
+    for name in names:
+        done |= plant(root, out, name)
+    with open(os.path.join(out, "faults_planted.h"), "w", encoding="utf-8") as table:
+        table.write('#include "planted.h"\nstatic const struct planted planted[] = {\n')
+        for number, (what, path, _, _) in enumerate(FAULTS, 1):
+            there = "true" if number in done else "false"
+            table.write(f'    {{{number}, "{path}: {c_text(what)}", {there}}},\n')
+        table.write("};\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])
