@@ -194,9 +194,10 @@ static const struct field objects_fields[] = {
     TEXT(struct config_objects, region, ""),
     TEXT(struct config_objects, bucket, ""),
     TEXT(struct config_objects, prefix, ""),
-    FIELD_BOOL(struct config_objects, path_style, .flags = FIELD_ANY_CASE, .def = "false"),
+    FIELD_BOOL(struct config_objects, path_style, .flags = FIELD_ANY_CASE, .def = "true"),
     FIELD_STR(struct config_objects, access_key, .flags = FIELD_SECRET, .def = ""),
     TEXT(struct config_objects, secret_key_file, ""),
+    TEXT(struct config_objects, ca_file, ""),
     {0},
 };
 
@@ -300,6 +301,7 @@ const size_t config_path_offsets[] = {
     offsetof(struct config, storage.dsn_file),
     offsetof(struct config, objects.secret_key_file),
     offsetof(struct config, security.jwt.key_file),
+    offsetof(struct config, objects.ca_file),
 };
 
 const size_t config_path_count = sizeof(config_path_offsets) / sizeof(config_path_offsets[0]);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "backup.h"
+#include "artifacts.h"
 #include "bot_ws.h"
 #include "changes.h"
 #include "chats.h"
@@ -133,7 +134,7 @@ static void profiles_warn(const struct app *a)
 static size_t work_left(const struct services *s)
 {
     return server_open_requests(s->server) + bot_ws_open_calls(s->bots) + lane_depth(s->runtime) +
-           lane_depth(s->file) + lane_depth(s->slow) + lane_depth(s->read);
+           lane_depth(s->file) + lane_depth(s->slow) + lane_depth(s->object) + lane_depth(s->read);
 }
 
 static void drain_look(void *ctx)
@@ -441,9 +442,9 @@ static int app_make(struct app *a, struct err *e)
     return log_make(a, e) || meters_make(a, e) || run_dir_take(a, e) || keys_load(a, e) ||
                    host_make(a, e) || server_make(a, e) || store_make(a, e) ||
                    threads_make(&a->s, queue_max("LEASEHOLD_TEST_QUEUE_MAX", 0), e) ||
-                   brokers_make(a, e) || openapi_make(a, e) || local_key_make(&a->s, e) ||
-                   histories_restore(a, e) || chats_recover(&a->s, e) ||
-                   sessions_adopt(a->s.sessions, e)
+                   artifacts_open(&a->s, a->o->objects_new, e) || brokers_make(a, e) ||
+                   openapi_make(a, e) || local_key_make(&a->s, e) || histories_restore(a, e) ||
+                   chats_recover(&a->s, e) || sessions_adopt(a->s.sessions, e)
                ? -1
                : 0;
 }
@@ -465,6 +466,8 @@ static void app_done(struct app *a)
     lane_free(s->read);
     lane_free(s->body);
     s->body = NULL;
+    lane_free(s->object);
+    s->object = NULL;
     streams_stop(s->streams);
     files_close(s->files);
     trail_close(s->trail);
@@ -478,6 +481,7 @@ static void app_done(struct app *a)
     sessions_free(s->sessions);
     spools_free(s->spools);
     history_queues_free(s->history);
+    artifacts_free(s->artifacts);
     trail_free(s->trail);
     retention_free(s->retention);
     files_free(s->files);
@@ -526,6 +530,7 @@ static int app_serve(struct app *a, struct err *e)
     server_timer_arm(a->s.broker_timer, 0);
     spools_cleanup(a->s.spools); /* what an earlier life has left */
     retention_start(a->s.retention);
+    artifacts_start(a->s.artifacts);
     lag_arm(a);
     server_timer_arm(a->s.cleanup_timer, a->cfg.sandbox.cleanup_interval_seconds * 1000);
     profiles_warn(a);

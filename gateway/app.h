@@ -6,6 +6,7 @@
 #include "leasehold/engine.h"
 #include "leasehold/err.h"
 #include "leasehold/store.h"
+#include "leasehold/objects.h"
 
 #define KEYS_DIR         "keys"
 #define FIRST_KEY_FILE   "lease-signing.pem"
@@ -18,6 +19,9 @@ struct app_options {
     /* Makes the engine that the configuration names: main.c knows the concrete ones. */
     int (*engine_new)(const struct config *cfg, const char *bin_dir, struct engine **ret,
                       struct err *e);
+    /* The same of the store of objects. */
+    int (*objects_new)(const struct config *cfg, struct log *log, struct objects **ret,
+                       struct err *e);
 };
 
 /* Serves until SIGTERM or SIGINT. */

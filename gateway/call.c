@@ -122,6 +122,8 @@ static enum meter_lane meter_lane_of(const struct call *c)
         return METER_RUNTIME;
     case ON_SLOW:
         return METER_SLOW;
+    case ON_OBJECT:
+        return METER_OBJECT;
     case ON_LOOP:
     case ON_READ:
     case ON_SCRAPE:
@@ -233,6 +235,8 @@ static int submit(struct call *c, struct err *e)
     case ON_SLOW:
         c->op->key(c, &key);
         return lane_submit_keyed(s->slow, &key, &c->job, e);
+    case ON_OBJECT:
+        return lane_submit(s->object, &c->job, e);
     case ON_WRITE:
         c->store_job = (struct store_job){.job.done = write_done,
                                           .fn = run_in_tx,

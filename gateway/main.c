@@ -9,6 +9,7 @@
 
 #include "app.h"
 #include "backup.h"
+#include "leasehold/objects.h"
 
 static const char usage[] =
     "leasehold " LEASEHOLD_VERSION ": control plane for sandboxed AI agents\n"
@@ -36,6 +37,52 @@ static int engine_new(const struct config *cfg, const char *bin_dir, struct engi
                                                 : engine_local_new(cfg, bin_dir, ret, e);
 }
 
+/* A line end behind the secret is not part of it. */
+static int secret_read(const char *file, char *ret, size_t size, struct err *e)
+{
+    FILE *f = fopen(file, "re");
+    size_t n = f ? fread(ret, 1, size - 1, f) : 0;
+
+    if (f)
+        fclose(f);
+    ret[n] = '\0';
+    ret[strcspn(ret, "\r\n")] = '\0';
+    return *ret ? 0 : err_set(e, ERR_INTERNAL, "no secret in objects.secret_key_file %s", file);
+}
+
+static int s3_new(const struct config_objects *c, struct log *log, struct objects **ret,
+                  struct err *e)
+{
+    char secret[512];
+    const struct objects_s3_options o = {.endpoint = c->endpoint,
+                                         .public_endpoint = c->public_endpoint,
+                                         .region = *c->region ? c->region : "us-east-1",
+                                         .bucket = c->bucket,
+                                         .path_style = c->path_style,
+                                         .access_key = c->access_key,
+                                         .secret = secret,
+                                         .ca_file = c->ca_file,
+                                         .log = log};
+    int rc = secret_read(c->secret_key_file, secret, sizeof secret, e) || objects_s3_new(&o, ret, e)
+                 ? -1
+                 : 0;
+
+    explicit_bzero(secret, sizeof secret);
+    return rc;
+}
+
+static int objects_new(const struct config *cfg, struct log *log, struct objects **ret,
+                       struct err *e)
+{
+    char dir[PATH_MAX];
+
+    if (strcmp(cfg->objects.kind, "s3") == 0)
+        return s3_new(&cfg->objects, log, ret, e);
+    if ((size_t)snprintf(dir, sizeof dir, "%s/objects", cfg->storage.data_dir) >= sizeof dir)
+        return err_set(e, ERR_INTERNAL, "storage.data_dir is too long a path");
+    return objects_disk_new(dir, ret, e);
+}
+
 static int fail(const struct err *e)
 {
     fprintf(stderr, "leasehold: %s\n", e->msg);
@@ -61,7 +108,8 @@ static int bin_dir(char ret[static PATH_MAX], struct err *e)
 static int do_run(const char *file)
 {
     char dir[PATH_MAX];
-    struct app_options o = {.config_file = file, .bin_dir = dir, .engine_new = engine_new};
+    struct app_options o = {
+        .config_file = file, .bin_dir = dir, .engine_new = engine_new, .objects_new = objects_new};
     struct err e;
 
     /* Of no use to us, but doors and sandboxes would inherit it. Here, as it is each thread's. */

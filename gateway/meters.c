@@ -14,7 +14,8 @@
 static const char *const version_values[] = {LEASEHOLD_VERSION, NULL};
 static const char *const connection_values[] = {"http", "websocket", NULL};
 static const char *const class_values[] = {"2xx", "3xx", "4xx", "5xx", NULL};
-static const char *const lane_values[] = {"read", "write", "file", "runtime", "slow", NULL};
+static const char *const lane_values[] = {"read", "write",  "file", "runtime",
+                                          "slow", "object", NULL};
 static const char *const result_values[] = {"success", "error", NULL};
 static const char *const create_values[] = {"created", "reused", "replaced", "error", NULL};
 static const char *const create_only[] = {"create_sandbox", NULL};
@@ -234,6 +235,17 @@ static const struct metric_spec specs[METERS] = {
     [METER_STORAGE_QUOTA] = {.name = "leasehold_storage_quota_bytes",
                              .help = "What each of them may hold.",
                              .kind = METRIC_GAUGE},
+    [METER_ARTIFACT_UPLOAD] = {.name = "leasehold_artifact_upload_duration_seconds",
+                               .help = "From the row of an artifact to its proven object.",
+                               METRIC_DURATION,
+                               LABEL("result", result_values)},
+    [METER_ARTIFACT_BYTES] = {.name = "leasehold_artifact_stored_bytes_total",
+                              .help = "Bytes of artifacts that were stored.",
+                              .kind = METRIC_COUNTER},
+    [METER_ARTIFACT_DELETIONS] = {.name = "leasehold_artifact_deletions_total",
+                                  .help = "Objects of artifacts deleted, and not.",
+                                  .kind = METRIC_COUNTER,
+                                  LABEL("result", result_values)},
     [METER_PROCESS_CPU] = {.name = "process_cpu_seconds_total",
                            .help = "User and system time.",
                            .kind = METRIC_COUNTER,
@@ -464,6 +476,7 @@ void meters_collect(const struct services *s)
     collect_lane(m, METER_FILE, s->file);
     collect_lane(m, METER_RUNTIME, s->runtime);
     collect_lane(m, METER_SLOW, s->slow);
+    collect_lane(m, METER_OBJECT, s->object);
     metric_set(m->metric[METER_LANE_DEPTH], METER_WRITE, 0, (int64_t)store_depth(s->store));
     metric_set(m->metric[METER_LANE_THREADS], METER_WRITE, 0, 1);
     metric_set(m->metric[METER_CHAT_KEYS], 0, 0, (int64_t)lane_keys(s->runtime));

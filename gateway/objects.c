@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "leasehold/artifacts.h"
 #include "op.h"
 
 const struct field chat_fields[] = {
@@ -66,6 +67,39 @@ void sandbox_view_fill(struct sandbox_view *v, const struct sandbox *s)
                                               .seccomp = s->seccomp,
                                               .uid = s->uid};
 }
+
+static const struct field delivery_fields[] = {
+    FIELD_CHARS(struct artifact_delivery, status, .flags = FIELD_NULL_ZERO,
+                .doc = "delivered or failed; null: nobody has told yet"),
+    FIELD_CHARS(struct artifact_delivery, channel, .flags = FIELD_NULL_ZERO,
+                .doc = "where it was delivered to"),
+    FIELD_CHARS(struct artifact_delivery, external_ref, .flags = FIELD_NULL_ZERO,
+                .doc = "what it is called there"),
+    FIELD_CHARS(struct artifact_delivery, detail, .flags = FIELD_NULL_ZERO, .doc = "for people"),
+    FIELD_INT(struct artifact_delivery, attempts, .doc = "how often was told"),
+    FIELD_TIME(struct artifact_delivery, at, .flags = FIELD_NULL_ZERO, .doc = "of the last time"),
+    {0},
+};
+
+const struct field artifact_fields[] = {
+    FIELD_ID(struct artifact, artifact_id, .doc = "the artifact"),
+    FIELD_ID(struct artifact, chat_id, .doc = "the chat it is a result of"),
+    FIELD_ID(struct artifact, user_id, .doc = "the chat's owner"),
+    FIELD_CHARS(struct artifact, name, .doc = "its name"),
+    FIELD_CHARS(struct artifact, content_type, .doc = "its media type"),
+    FIELD_INT(struct artifact, size_bytes, .doc = "its size"),
+    FIELD_CHARS(struct artifact, sha256, .flags = FIELD_NULL_ZERO,
+                .doc = "of its bytes; null: not stored yet"),
+    FIELD_ENUM(struct artifact, state, .names = artifact_state_names,
+               .doc = "where it is in its life"),
+    FIELD_TIME(struct artifact, created_at, .doc = "when its upload began"),
+    FIELD_TIME(struct artifact, stored_at, .flags = FIELD_NULL_ZERO,
+               .doc = "when it was proven to be stored"),
+    FIELD_OBJECT(struct artifact, delivery, delivery_fields, .doc = "what became of it outside"),
+    FIELD_TIME(struct artifact, delete_after, .flags = FIELD_NULL_ZERO,
+               .doc = "when it is deleted"),
+    {0},
+};
 
 const struct field lease_fields[] = {
     FIELD_ID(struct lease, lease_id, .doc = "the lease"),

@@ -5,6 +5,7 @@
 #include "leasehold/model.h"
 #include "services.h"
 
+extern const struct field artifact_fields[];
 extern const struct field chat_fields[];
 extern const struct field lease_fields[];
 extern const struct field api_key_fields[];

@@ -27,6 +27,7 @@ enum op_lane {
     ON_FILE,    /* may block on disk */
     ON_RUNTIME, /* may block on engine and processes; one at a time per key() */
     ON_SLOW,    /* may take long and wait for the other lanes; one at a time per key() */
+    ON_OBJECT,  /* may wait for the store of objects; bodies of such calls stream there, too */
     ON_SCRAPE, /* reads /proc; a lane of its own, so that it is answered when the others are full */
 };
 

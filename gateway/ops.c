@@ -1,4 +1,5 @@
 /* The table of operations: one row per API call, docs/api.md in C. */
+#include "leasehold/artifacts.h"
 #include "ops.h"
 
 #define IN(table, type)  .in = (table), .in_size = sizeof(struct type)
@@ -519,5 +520,6 @@ const struct op ops_table[] = {
      .close = op_backup_close,
      .audit = {{"backup", NULL}},
      .doc = "A copy of the metadata with all histories, as an SQLite file to start from."},
+#include "ops_artifact_rows.h"
     {0},
 };

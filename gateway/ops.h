@@ -429,4 +429,57 @@ int op_lease_revoke_by(struct call *c, struct err *e);
 bool op_lease_revoked(struct call *c);
 bool op_lease_revoked_by(struct call *c);
 
+/* --- ops_artifact.c -------------------------------------------------------------------------- */
+
+struct artifact_put_args {
+    struct id chat_id;
+    char *query_name, *path, *name;
+};
+struct artifact_args {
+    struct id artifact_id;
+};
+struct artifact_list_args {
+    struct page_args page;
+    struct id chat_id, user_id;
+    bool has_state;
+    int state;
+};
+struct artifact_download_args {
+    struct id artifact_id;
+    int64_t redirect;
+};
+struct artifact_link {
+    char *url;
+    int64_t expires_at;
+};
+struct artifact_deliver_args {
+    struct id artifact_id;
+    int status;
+    char *channel, *external_ref, *detail;
+};
+extern const struct field artifact_put_in[], artifact_in[], artifact_list_in[],
+    artifact_chat_list_in[], artifact_list_out[], artifact_download_in[], artifact_download_out[],
+    artifact_deliver_in[];
+int op_artifact_put(struct call *c, struct err *e);
+int op_artifact_take(struct call *c, const char *data, size_t len, struct err *e);
+int op_artifact_end(struct call *c, struct err *e);
+void op_artifact_undo(struct call *c);
+int op_artifact_get(struct call *c, struct err *e);
+int op_artifact_list(struct call *c, struct err *e);
+int op_artifact_download(struct call *c, struct err *e);
+int op_artifact_deliver(struct call *c, struct err *e);
+int op_artifact_delete(struct call *c, struct err *e);
+
+/* --- ops_object.c ---------------------------------------------------------------------------- */
+
+struct object_get_args {
+    struct id user_id, chat_id, artifact_id;
+    int64_t expires;
+    char *disposition, *content_type, *signature;
+};
+extern const struct field object_get_in[];
+int op_object_get(struct call *c, struct err *e);
+int op_object_give(struct call *c, struct op_piece *piece, struct err *e);
+void op_object_close(struct call *c);
+
 #endif

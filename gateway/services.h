@@ -19,6 +19,7 @@
 #include "server.h"
 #include "tls_ca.h"
 
+struct artifacts;
 struct bot_ws;
 struct history_queues;
 struct event_feed;
@@ -47,6 +48,7 @@ struct services {
     struct lane *scrape;            /* any thread */
     struct lane *sign;              /* any thread; outlives the store, whose writes go on there */
     struct lane *body;              /* stream.c */
+    struct lane *object;            /* any thread; waits for the store of objects */
     struct streams *streams;        /* loop */
     struct files *files;            /* any thread, see files.h */
     struct meters *meters;          /* any thread, see meters.h */
@@ -62,6 +64,7 @@ struct services {
     struct history_queues *history; /* loop */
     struct retention *retention;    /* loop */
     struct trail *trail;            /* loop */
+    struct artifacts *artifacts;    /* see artifacts.h */
     struct idempotent *idempotent;  /* loop: requests with an Idempotency-Key that run */
     struct server_timer *broker_timer, *cleanup_timer;
     bool draining;        /* loop: SIGTERM came */

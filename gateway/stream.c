@@ -111,7 +111,9 @@ void stream_submit(struct stream *st, void (*run)(struct job *), void (*done)(st
 
     st->job = (struct job){.run = run, .done = done};
     st->busy = true;
-    if (!lane_submit(st->all->s->body, &st->job, &e))
+    const struct services *s = st->all->s;
+    struct lane *lane = st->call->op->lane == ON_OBJECT ? s->object : s->body;
+    if (!lane_submit(lane, &st->job, &e))
         return;
     log_error(st->all->s->log, "body_lane", &e);
     st->call->rc = -1;

@@ -34,5 +34,7 @@ int threads_make(struct services *s, size_t queue_max, struct err *e)
     s->scrape = s->slow ? lane_new("scrape", 1, SCRAPES_MAX, in, e) : NULL;
     s->body = s->scrape ? lane_new("body", BODY_THREADS, SIZE_MAX, in, e) : NULL;
     s->sign = s->body ? lane_new("sign", cpus, SIZE_MAX, in, e) : NULL;
-    return s->sign ? 0 : -1;
+    /* As the body lane, it takes a job of every stream. */
+    s->object = s->sign ? metered(s, METER_OBJECT, "object", OBJECT_THREADS, SIZE_MAX, e) : NULL;
+    return s->object ? 0 : -1;
 }

@@ -1,11 +1,13 @@
 #include "usage.h"
 
+#include "leasehold/artifacts.h"
 #include "leasehold/chatdir.h"
 
 struct scan {
     const struct id *user_id;
     uint64_t mark;
-    int64_t bytes; /* on the disk */
+    int64_t bytes;     /* on the disk */
+    int64_t artifacts; /* beside it, in the sum */
     struct store_usage usage;
 };
 
@@ -13,7 +15,10 @@ static int read_sum(struct store_tx *tx, void *arg, struct err *e)
 {
     struct scan *sc = arg;
 
-    return store_usage_get(tx, sc->user_id, &sc->usage, e);
+    return store_usage_get(tx, sc->user_id, &sc->usage, e) ||
+                   store_artifact_sum(tx, sc->user_id, &sc->artifacts, e)
+               ? -1
+               : 0;
 }
 
 static int correct_sum(struct store_tx *tx, void *arg, struct err *e)
@@ -42,7 +47,8 @@ int usage_scan(struct services *s, const struct id *user_id, struct store_usage 
         if (disk.partial)
             log_event(s->log, LOG_WARNING, "usage_partial", LF_ID("user_id", user_id),
                       LF_INT("bytes", disk.bytes));
-        quiet = disk.partial ? disk.bytes > sc.usage.used_bytes : disk.bytes != sc.usage.used_bytes;
+        int64_t kept = sc.usage.used_bytes - sc.artifacts;
+        quiet = disk.partial ? disk.bytes > kept : disk.bytes != kept;
     }
     if (quiet && store_write(s->store, correct_sum, &sc, e))
         return -1;

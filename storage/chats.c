@@ -1,3 +1,4 @@
+#include "leasehold/artifacts.h"
 #include "list.h"
 
 #define CHAT_COLUMNS                                                                               \
@@ -180,7 +181,8 @@ int store_chat_delete(struct store_tx *tx, const struct id *chat_id, struct err 
                        " (SELECT session_id FROM sandboxes WHERE chat_id = ?)",
                        chat_id, e) != 0 ||
         delete_by_chat(tx, "DELETE FROM sandboxes WHERE chat_id = ?", chat_id, e) != 0 ||
-        delete_by_chat(tx, "DELETE FROM files WHERE chat_id = ?", chat_id, e) != 0) {
+        delete_by_chat(tx, "DELETE FROM files WHERE chat_id = ?", chat_id, e) != 0 ||
+        store_artifact_mark_chat(tx, chat_id, e) != 0) {
         return -1;
     }
     if (tx->sessions != NULL) {

@@ -268,10 +268,38 @@ static const char leases_in_order[] =
     "CREATE INDEX leases_open ON leases (session_id, n) WHERE state <> 'closed';"
     "CREATE INDEX leases_of_user ON leases (user_id, n);"
     "CREATE INDEX leases_of_key ON leases (api_key_id, n) WHERE state <> 'closed';";
+
 static const char workspace_activity[] =
     "ALTER TABLE workspaces ADD COLUMN last_active_at BIGINT NOT NULL DEFAULT 0;";
 
 static const char identities[] = "ALTER TABLE api_keys ADD COLUMN as_of BIGINT NOT NULL DEFAULT 0;";
+static const char artifacts[] =
+    "CREATE TABLE artifacts ("
+    " artifact_id TEXT PRIMARY KEY,"
+    " chat_id TEXT NOT NULL," /* outlives the chat, until its object is gone */
+    " user_id TEXT NOT NULL,"
+    " created_at BIGINT NOT NULL,"
+    " name TEXT NOT NULL,"
+    " content_type TEXT NOT NULL,"
+    " object_key TEXT NOT NULL,"
+    " size_bytes BIGINT NOT NULL,"
+    " sha256 TEXT NOT NULL,"
+    " state TEXT NOT NULL CHECK (state IN ('created', 'stored', 'delivered', 'delivery_failed',"
+    " 'marked_for_delete', 'deleted')),"
+    " stored_at BIGINT NOT NULL,"
+    " delivery_status TEXT NOT NULL,"
+    " delivery_channel TEXT NOT NULL,"
+    " delivery_ref TEXT NOT NULL,"
+    " delivery_detail TEXT NOT NULL,"
+    " delivery_attempts BIGINT NOT NULL,"
+    " delivery_at BIGINT NOT NULL,"
+    " delete_after BIGINT NOT NULL,"
+    " links_until BIGINT NOT NULL,"
+    " upload_id TEXT NOT NULL);"
+    "CREATE INDEX artifacts_by_chat ON artifacts (chat_id, created_at, artifact_id);"
+    "CREATE INDEX artifacts_by_user ON artifacts (user_id, created_at, artifact_id);"
+    "CREATE INDEX artifacts_by_age ON artifacts (created_at, artifact_id);"
+    "CREATE INDEX artifacts_by_state ON artifacts (state, artifact_id) WHERE state <> 'deleted';";
 
 static const char sandbox_network[] =
     "ALTER TABLE sandboxes ADD COLUMN network TEXT NOT NULL DEFAULT 'none';";
@@ -293,5 +321,6 @@ const struct migration migrations[] = {
     {14, "identities", identities, NULL},
     {15, "sandbox_network", sandbox_network, NULL},
     {16, "files", files, NULL},
+    {17, "artifacts", artifacts, NULL},
     {0},
 };

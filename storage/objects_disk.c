@@ -284,20 +284,9 @@ struct reading {
     int fd;
     const struct object_get *g;
     const struct object_info *info;
-    EVP_MD_CTX *md; /* NULL: a range, which has no sum */
+    struct objects_check *check; /* NULL: a range, which has no sum */
     char *chunk;
 };
-
-static int check_sum(const struct reading *r, struct err *e)
-{
-    uint8_t hash[32];
-    char hex[HASH_HEX];
-    EVP_DigestFinal_ex(r->md, hash, NULL);
-    hash_to_hex(hash, hex);
-    return strcmp(hex, r->info->sha256) == 0
-               ? 0
-               : err_set(e, ERR_INTERNAL, "an object is not what was put: its sum differs");
-}
 
 /* The last piece is kept back until the sum of the whole holds. */
 static int copy_out(const struct reading *r, int64_t from, int64_t len, struct err *e)
@@ -314,11 +303,12 @@ static int copy_out(const struct reading *r, int64_t from, int64_t len, struct e
         }
         from += n;
         len -= n;
-        if (r->md != NULL && EVP_DigestUpdate(r->md, r->chunk, (size_t)n) != 1) {
-            return err_set(e, ERR_INTERNAL, "no hash of an object");
+        if (r->check != NULL &&
+            (objects_check_add(r->check, r->chunk, (size_t)n, e) != 0 ||
+             (len == 0 && objects_check_end(r->check, r->info->sha256, e) != 0))) {
+            return -1;
         }
-        if ((r->md != NULL && len == 0 && check_sum(r, e) != 0) ||
-            r->g->write(r->g->ctx, r->chunk, (size_t)n, e) != 0) {
+        if (r->g->write(r->g->ctx, r->chunk, (size_t)n, e) != 0) {
             return -1;
         }
     }
@@ -330,6 +320,7 @@ static int send(int fd, const struct object_get *g, const struct object_info *in
     struct reading r = {.fd = fd, .g = g, .info = info};
     int64_t rest = info->size_bytes - g->offset;
     int64_t len = g->len >= 0 && g->len < rest ? g->len : rest;
+    bool whole = len == info->size_bytes;
     if (g->offset < 0 || rest < 0 || (rest == 0 && info->size_bytes > 0)) {
         return err_set(e, ERR_RANGE_NOT_SATISFIABLE, "the object has %lld bytes",
                        (long long)info->size_bytes);
@@ -337,17 +328,13 @@ static int send(int fd, const struct object_get *g, const struct object_info *in
     if (g->head != NULL && g->head(g->ctx, info, e) != 0) {
         return -1;
     }
-    int rc = -1;
     r.chunk = malloc(CHUNK_LEN);
-    r.md = len == info->size_bytes ? EVP_MD_CTX_new() : NULL;
-    if (r.chunk == NULL || (r.md == NULL && len == info->size_bytes) ||
-        (r.md != NULL && EVP_DigestInit_ex(r.md, EVP_sha256(), NULL) != 1)) {
-        err_fill_code(e, ERR_INTERNAL, "no memory to read an object");
-    } else {
-        rc = copy_out(&r, g->offset, len, e);
-    }
+    r.check = whole ? objects_check_new() : NULL;
+    int rc = r.chunk != NULL && (!whole || r.check != NULL)
+                 ? copy_out(&r, g->offset, len, e)
+                 : err_set(e, ERR_INTERNAL, "no memory to read an object");
     free(r.chunk);
-    EVP_MD_CTX_free(r.md);
+    objects_check_free(r.check);
     return rc;
 }
 
@@ -361,6 +348,11 @@ static int disk_get(struct objects *o, const struct object_get *g, struct err *e
     int rc = send(fd, g, &info, e);
     close(fd);
     return rc;
+}
+
+int objects_disk_open(struct objects *o, const char *key, struct object_info *ret, struct err *e)
+{
+    return open_object(objects_disk_of(o), key, ret, e);
 }
 
 static int disk_head(struct objects *o, const char *key, struct object_info *ret, struct err *e)

@@ -1,6 +1,6 @@
 /*
- * Links to objects on the disk, served by the gateway: the query says until when and as what, and
- * ends with an HMAC over key and query as they stand. Nothing is to be kept of a link.
+ * Links to objects on the disk, served by the gateway: the query says until when and as what, and ends
+ * with an HMAC over key and query. Nothing is to be kept of a link.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +9,6 @@
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -17,11 +16,9 @@
 #include "objects_disk.h"
 #include "s3_sign.h"
 
-#define SECRET_FILE     ".link-key"
-#define SECRET_NEW      ".link-key.new"
-#define SIGNATURE_START "&signature="
-#define SIGNATURE_LEN   (sizeof(SIGNATURE_START) - 1 + 64)
-#define TEXT_MAX        16384
+#define SECRET_FILE ".link-key"
+#define SECRET_NEW  ".link-key.new"
+#define TEXT_MAX    16384
 
 /* --- the secret ------------------------------------------------------------------------------- */
 
@@ -66,7 +63,7 @@ int objects_disk_secret(int root, uint8_t ret[static DISK_SECRET_LEN], struct er
 
 /* --- making ----------------------------------------------------------------------------------- */
 
-static int sign(const struct objects_disk *d, const char *key, const char *query, size_t query_len,
+static int sign(const struct objects_disk *d, const char *key, const struct buf *query,
                 char ret[static HASH_HEX], struct err *e)
 {
     struct buf text;
@@ -74,7 +71,7 @@ static int sign(const struct objects_disk *d, const char *key, const char *query
     unsigned len = sizeof(mac);
     buf_init(&text, TEXT_MAX);
     buf_printf(&text, "%s?", key);
-    buf_add(&text, query, query_len);
+    buf_add(&text, query->data, query->len);
     bool ok = buf_ok(&text) && HMAC(EVP_sha256(), d->secret, sizeof(d->secret),
                                     (const unsigned char *)text.data, text.len, mac, &len) != NULL;
     buf_done(&text);
@@ -93,9 +90,21 @@ static void add_param(struct buf *query, const char *name, const char *value)
     }
 }
 
+/* What is signed, and stands in the link. */
+static int write_query(const struct objects_link *l, struct buf *ret, struct err *e)
+{
+    buf_printf(ret, "expires=%lld", (long long)l->expires_s);
+    add_param(ret, "disposition", l->disposition);
+    add_param(ret, "content_type", l->content_type);
+    return buf_ok(ret) ? 0 : err_set(e, ERR_INTERNAL, "no memory for a link");
+}
+
 int objects_disk_presign(struct objects *o, const struct object_presign *p, struct buf *ret,
                          struct err *e)
 {
+    const struct objects_link l = {.expires_s = p->now_s + p->expires_s,
+                                   .disposition = p->disposition,
+                                   .content_type = p->content_type};
     struct buf query;
     char signature[HASH_HEX];
     if (p->expires_s < 1 || p->expires_s > S3_EXPIRES_MAX_S) {
@@ -103,89 +112,31 @@ int objects_disk_presign(struct objects *o, const struct object_presign *p, stru
                        S3_EXPIRES_MAX_S);
     }
     buf_init(&query, TEXT_MAX);
-    buf_printf(&query, "expires=%lld", (long long)(p->now_s + p->expires_s));
-    add_param(&query, "disposition", p->disposition);
-    add_param(&query, "content_type", p->content_type);
-    int rc = buf_ok(&query) ? sign(objects_disk_of(o), p->key, query.data, query.len, signature, e)
-                            : err_set(e, ERR_INTERNAL, "no memory for a link");
+    int rc = write_query(&l, &query, e) || sign(objects_disk_of(o), p->key, &query, signature, e)
+                 ? -1
+                 : 0;
     if (rc == 0) {
         buf_printf(ret, "%s/objects/", p->origin);
         s3_encode(ret, p->key, strlen(p->key), true);
-        buf_printf(ret, "?%s" SIGNATURE_START "%s", query.data, signature);
+        buf_printf(ret, "?%s&signature=%s", query.data, signature);
         rc = buf_ok(ret) ? 0 : err_set(e, ERR_INTERNAL, "no memory for a link");
     }
     buf_done(&query);
     return rc;
 }
 
-/* --- checking --------------------------------------------------------------------------------- */
-
-static int refuse(struct err *e)
+int objects_disk_link(struct objects *o, const char *key, const struct objects_link *l,
+                      int64_t now_s, struct err *e)
 {
-    return err_set(e, ERR_FORBIDDEN, "the link does not hold, or no more");
-}
-
-static char *decode(const char *s, size_t len, struct arena *arena)
-{
-    char *text = arena_strndup(arena, s, len), *to = text;
-    for (const char *from = text; text != NULL && *from != '\0'; to++) {
-        const char digits[] = {from[0] == '%' ? from[1] : '\0', from[0] == '%' ? from[2] : '\0',
-                               '\0'};
-        *to = digits[0] != '\0' ? (char)strtol(digits, NULL, 16) : *from;
-        from += digits[0] != '\0' ? 3 : 1;
-    }
-    if (text != NULL) {
-        *to = '\0';
-    }
-    return text;
-}
-
-/* Only of a query that we have signed ourselves: so it is what objects_disk_presign has written. */
-static int read_query(const char *query, size_t len, struct arena *arena, struct objects_link *ret,
-                      int64_t *ret_expires, struct err *e)
-{
-    static const char disposition[] = "disposition=", type[] = "content_type=";
-    const char *end = query + len;
-    *ret_expires = strtoll(query + sizeof("expires=") - 1, NULL, 10);
-    for (const char *amp = memchr(query, '&', len); amp != NULL;) {
-        const char *at = amp + 1, *next = memchr(at, '&', (size_t)(end - at));
-        size_t n = (size_t)((next != NULL ? next : end) - at);
-        bool named = strncmp(at, disposition, sizeof(disposition) - 1) == 0;
-        size_t skip = named ? sizeof(disposition) - 1 : sizeof(type) - 1;
-        char *text = decode(at + skip, n - skip, arena);
-        if (text == NULL) {
-            return err_set(e, ERR_INTERNAL, "no memory for a link");
-        }
-        *(named ? &ret->disposition : &ret->content_type) = text;
-        amp = next;
-    }
-    return 0;
-}
-
-int objects_disk_link(struct objects *o, const char *key, const char *query, int64_t now_s,
-                      struct arena *arena, struct objects_link *ret, struct err *e)
-{
-    struct objects_link link = {0};
+    struct buf query;
     char want[HASH_HEX];
-    int64_t expires_s;
-    size_t len = query != NULL ? strlen(query) : 0;
-    if (len < SIGNATURE_LEN ||
-        strncmp(query + len - SIGNATURE_LEN, SIGNATURE_START, sizeof(SIGNATURE_START) - 1) != 0) {
-        return refuse(e);
-    }
-    len -= SIGNATURE_LEN;
-    if (sign(objects_disk_of(o), key, query, len, want, e) != 0) {
+    buf_init(&query, TEXT_MAX);
+    int rc = write_query(l, &query, e) || sign(objects_disk_of(o), key, &query, want, e) ? -1 : 0;
+    buf_done(&query);
+    if (rc != 0) {
         return -1;
     }
-    if (CRYPTO_memcmp(want, query + len + sizeof(SIGNATURE_START) - 1, 64) != 0) {
-        return refuse(e);
-    }
-    if (read_query(query, len, arena, &link, &expires_s, e) != 0) {
-        return -1;
-    }
-    if (now_s >= expires_s) {
-        return refuse(e);
-    }
-    *ret = link;
-    return 0;
+    bool holds = strlen(l->signature) == sizeof(want) - 1 &&
+                 CRYPTO_memcmp(want, l->signature, sizeof(want)) == 0 && now_s < l->expires_s;
+    return holds ? 0 : err_set(e, ERR_FORBIDDEN, "the link does not hold, or no more");
 }

@@ -7,6 +7,8 @@
 #include <strings.h>
 #include <time.h>
 
+#include "leasehold/arena.h"
+
 #define ARENA_MAX    (256u * 1024)
 #define HEADERS_MAX  32
 #define SIGNED_OWN_N 2 /* host, x-amz-content-sha256 */

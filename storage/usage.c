@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "leasehold/artifacts.h"
 #include "stmt.h"
 #include "store.h"
 
@@ -129,11 +130,13 @@ int store_usage_add(struct store_tx *tx, const struct id *user_id, int64_t delta
 int store_usage_correct(struct store_tx *tx, const struct id *user_id, uint64_t mark,
                         int64_t scanned_bytes, bool *ret_done, struct err *e)
 {
+    int64_t artifacts;
     pthread_mutex_lock(&tx->usage->lock);
     const struct usage_slot *slot = slot_of(tx->usage, user_id);
     bool still = slot->held == 0 && slot->changes == mark;
     pthread_mutex_unlock(&tx->usage->lock);
-    if (still && put(tx, user_id, scanned_bytes, false, e) != 0) {
+    if (still && (store_artifact_sum(tx, user_id, &artifacts, e) != 0 ||
+                  put(tx, user_id, scanned_bytes + artifacts, false, e) != 0)) {
         return -1;
     }
     *ret_done = still;

@@ -97,7 +97,7 @@ struct config_docker {
 
 struct config_objects {
     char *kind, *endpoint, *public_endpoint, *region, *bucket, *prefix, *access_key,
-        *secret_key_file;
+        *secret_key_file, *ca_file;
     int64_t presign_seconds;
     bool path_style;
 };

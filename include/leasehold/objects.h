@@ -17,7 +17,6 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "leasehold/arena.h"
 #include "leasehold/buf.h"
 #include "leasehold/err.h"
 #include "leasehold/id.h"
@@ -118,16 +117,34 @@ struct objects {
 int objects_key(const char *prefix, const struct id *user_id, const struct id *chat_id,
                 const struct id *artifact_id, struct buf *ret, struct err *e) MUST_CHECK;
 
+/* Reads an object for its SHA-256, as hexadecimal text. */
+int objects_sum(struct objects *o, const char *key, char ret[static 65], struct err *e) MUST_CHECK;
+
 /* --- disk --- files below `dir`, which is made. */
 int objects_disk_new(const char *dir, struct objects **ret, struct err *e) MUST_CHECK;
 
-/* Does a link of the disk store hold for this key now? `query` as it came. ERR_FORBIDDEN. The
- * texts to answer with are put into the arena. */
+/* What a link of the disk store says, for the key of its path. */
 struct objects_link {
-    char *disposition, *content_type; /* NULL: none given */
+    int64_t expires_s;                      /* wall clock */
+    const char *disposition, *content_type; /* NULL: none */
+    const char *signature;
 };
-int objects_disk_link(struct objects *o, const char *key, const char *query, int64_t now_s,
-                      struct arena *arena, struct objects_link *ret, struct err *e) MUST_CHECK;
+/* Does it hold now? ERR_FORBIDDEN. */
+int objects_disk_link(struct objects *o, const char *key, const struct objects_link *l,
+                      int64_t now_s, struct err *e) MUST_CHECK;
+
+/* The file of an object, for reading: its first info.size_bytes bytes. A descriptor, or -1. It reads
+ * on when the object is deleted or replaced meanwhile. */
+int objects_disk_open(struct objects *o, const char *key, struct object_info *ret,
+                      struct err *e) MUST_CHECK;
+
+/* The sum of what is read piece by piece of such a file, against that of what was put. */
+struct objects_check;
+struct objects_check *objects_check_new(void); /* NULL without memory */
+void objects_check_free(struct objects_check *k);
+int objects_check_add(struct objects_check *k, const char *data, size_t len,
+                      struct err *e) MUST_CHECK;
+int objects_check_end(struct objects_check *k, const char *sha256, struct err *e) MUST_CHECK;
 
 /* --- s3 --- */
 

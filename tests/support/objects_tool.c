@@ -8,7 +8,7 @@
  *     get KEY [OFFSET LENGTH]  to stdout
  *     head KEY | del KEY | uploads PREFIX | abort KEY UPLOAD | check
  *     presign KEY SECONDS [DISPOSITION TYPE]
- *     link KEY QUERY           does it hold for the disk store?
+ *     link KEY EXPIRES SIGNATURE [DISPOSITION TYPE]   does it hold for the disk store?
  *     many PREFIX N LENGTH THREADS   N objects of a generator, by so many threads
  *
  * Answers are lines of JSON; a failure is "code: message" on stderr and status 1. begun=kill has the
@@ -206,19 +206,11 @@ static int presign(struct tool *t, char **args, int n, struct err *e)
 
 static int link_holds(struct tool *t, char **args, int n, struct err *e)
 {
-    struct arena *arena = arena_new(65536);
-    struct objects_link l;
-    (void)n;
-    int rc = objects_disk_link(t->store, args[0], args[1], (int64_t)time(NULL), arena, &l, e);
-    if (!rc) {
-        printf("{");
-        print_text("disposition", l.disposition ? l.disposition : "");
-        printf(", ");
-        print_text("content_type", l.content_type ? l.content_type : "");
-        printf("}\n");
-    }
-    arena_free(arena);
-    return rc;
+    const struct objects_link l = {.expires_s = atoll(args[1]),
+                                   .signature = args[2],
+                                   .disposition = n > 3 ? args[3] : NULL,
+                                   .content_type = n > 4 ? args[4] : NULL};
+    return objects_disk_link(t->store, args[0], &l, (int64_t)time(NULL), e);
 }
 
 static int print_upload(void *ctx, const struct object_upload *u, struct err *e)
@@ -320,7 +312,7 @@ static const struct {
     int (*run)(struct tool *t, char **args, int n, struct err *e);
 } commands[] = {{"put", 2, 3, put},         {"get", 1, 3, get},
                 {"head", 1, 1, head},       {"del", 1, 1, del},
-                {"presign", 2, 4, presign}, {"link", 2, 2, link_holds},
+                {"presign", 2, 4, presign}, {"link", 3, 5, link_holds},
                 {"uploads", 1, 1, uploads}, {"abort", 2, 2, abort_upload},
                 {"check", 0, 0, check},     {"many", 3, 4, many}};
 

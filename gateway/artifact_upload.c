@@ -1,0 +1,316 @@
+/*
+ * An upload: the row, the bytes on the disk, the object, the row again. The bytes are kept in a file
+ * without a name, so that a slow client holds no memory of the store of objects, and a killed gateway
+ * leaves nothing.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "artifacts.h"
+#include "idempotency.h"
+#include "leasehold/json.h"
+#include "leasehold/chatdir.h"
+#include "meters.h"
+#include "ops.h"
+
+/* --- names ----------------------------------------------------------------------------------- */
+
+bool artifact_name_ok(const char *name)
+{
+    size_t len = strlen(name);
+
+    if (!len || len > 255 || !utf8_valid(name, len))
+        return false;
+    for (const unsigned char *p = (const unsigned char *)name; *p; p++)
+        if (*p < 0x20 || *p == 0x7f || *p == '/' || *p == '\\')
+            return false;
+    return strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+}
+
+static bool is_attr_char(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           (c && strchr("!#$&+-.^_`|~", c));
+}
+
+void artifact_disposition(const char *name, struct buf *ret)
+{
+    buf_add_str(ret, "attachment; filename=\"");
+    for (const char *p = name; *p; p++)
+        buf_add_char(ret, *p < 0x20 || *p > 0x7e || *p == '"' || *p == '%' ? '_' : *p);
+    buf_add_str(ret, "\"; filename*=UTF-8''");
+    for (const char *p = name; *p; p++)
+        if (is_attr_char(*p))
+            buf_add_char(ret, *p);
+        else
+            buf_printf(ret, "%%%02X", (unsigned char)*p);
+}
+
+/* --- the row --------------------------------------------------------------------------------- */
+
+struct begin {
+    struct artifact_upload *u;
+    struct arena *arena;
+};
+
+static int begin_row(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct begin *b = arg;
+    struct artifact *a = &b->u->a;
+    const char *prefix = b->u->s->cfg->objects.prefix;
+    struct chat chat;
+    struct buf key;
+    int rc;
+
+    if (chat_visible(tx, b->u->caller, &a->chat_id, b->arena, &chat, e))
+        return -1;
+    a->user_id = chat.user_id;
+    a->created_at = store_now_ms(tx);
+    a->state = ARTIFACT_CREATED;
+    buf_init(&key, sizeof a->object_key);
+    rc = objects_key(prefix, &a->user_id, &a->chat_id, &a->artifact_id, &key, e);
+    if (!rc)
+        memcpy(a->object_key, key.data, key.len + 1);
+    buf_done(&key);
+    return rc || store_artifact_insert(tx, a, e) ? -1 : 0;
+}
+
+int artifact_upload_begin(struct artifact_upload *u, struct arena *arena, struct err *e)
+{
+    struct begin b = {.u = u, .arena = arena};
+
+    id_random(&u->a.artifact_id);
+    u->began_us = clock_boot_us(u->s->clock);
+    artifacts_enter(u->s->artifacts, &u->mark, &u->a.artifact_id);
+    if (store_write(u->s->store, begin_row, &b, e)) {
+        artifacts_leave(u->s->artifacts, &u->mark);
+        return -1;
+    }
+    u->begun = true;
+    return 0;
+}
+
+/* --- the bytes ------------------------------------------------------------------------------- */
+
+static int fail_disk(struct err *e, const char *what)
+{
+    bool full = errno == ENOSPC || errno == EDQUOT;
+
+    return err_sys(e, full ? ERR_STORAGE_FULL : ERR_INTERNAL, errno, "%s", what);
+}
+
+int artifact_upload_spool(struct artifact_upload *u, struct err *e)
+{
+    char path[PATH_MAX];
+    const char *dir = u->s->cfg->storage.data_dir;
+
+    u->fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (u->fd >= 0)
+        return 0;
+    if ((size_t)snprintf(path, sizeof path, "%s/upload.XXXXXX", dir) >= sizeof path)
+        return err_set(e, ERR_INTERNAL, "storage.data_dir is too long a path");
+    u->fd = mkostemp(path, O_CLOEXEC);
+    if (u->fd < 0)
+        return fail_disk(e, "make a file for an upload");
+    unlink(path);
+    return 0;
+}
+
+int artifact_upload_write(struct artifact_upload *u, const char *data, size_t len, struct err *e)
+{
+    while (len) {
+        ssize_t n = write(u->fd, data, len);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return fail_disk(e, "write an upload");
+        data += n;
+        len -= (size_t)n;
+        u->at += n;
+    }
+    return 0;
+}
+
+int artifact_upload_open(struct artifact_upload *u, const struct id *user_id, const char *path,
+                         struct err *e)
+{
+    struct open_how how = {.flags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
+                           .resolve =
+                               RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
+    char files[PATH_MAX];
+    struct stat st;
+    int dir;
+
+    if (chatdir_files_path(u->s->cfg->sandbox.chats_root, user_id, &u->a.chat_id, files,
+                           sizeof files, e))
+        return -1;
+    dir = open(files, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir < 0)
+        return fail_disk(e, "open the chat's files");
+    u->fd = (int)syscall(SYS_openat2, dir, path, &how, sizeof how);
+    close(dir);
+    /* What it is, is only known of what is open: an agent may change the name at any time. */
+    if (u->fd < 0 || fstat(u->fd, &st) || !S_ISREG(st.st_mode))
+        return err_set(e, ERR_CHAT_FILE_NOT_FOUND, "there is no such file in the chat");
+    u->a.size_bytes = st.st_size;
+    return 0;
+}
+
+static ssize_t read_bytes(void *ctx, char *ret, size_t size, struct err *e)
+{
+    struct artifact_upload *u = ctx;
+    int64_t left = u->a.size_bytes - u->at;
+    ssize_t n;
+
+    if (left < (int64_t)size)
+        size = (size_t)left;
+    do
+        n = size ? pread(u->fd, ret, size, u->at) : 0;
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return fail_disk(e, "read an upload");
+    u->at += n;
+    return n;
+}
+
+/* --- the object, and the row again ------------------------------------------------------------ */
+
+struct upload_change {
+    struct artifact_upload *u;
+    struct artifact a;
+    bool orphan; /* its chat was deleted meanwhile */
+};
+
+static int upload_row(struct store_tx *tx, void *arg, struct err *e)
+{
+    const struct upload_change *c = arg;
+
+    return store_artifact_update(tx, &c->a, e);
+}
+
+static int on_begun(void *ctx, const char *upload_id, struct err *e)
+{
+    struct artifact_upload *u = ctx;
+    struct upload_change c = {.u = u};
+
+    snprintf(u->a.upload_id, sizeof u->a.upload_id, "%s", upload_id);
+    c.a = u->a;
+    return store_write(u->s->store, upload_row, &c, e);
+}
+
+static bool chat_is_there(struct store_tx *tx, const struct artifact *a)
+{
+    struct arena *arena = arena_new(64 * 1024);
+    struct chat chat;
+    struct err e;
+    bool gone =
+        arena && store_chat_get(tx, &a->chat_id, arena, &chat, &e) && e.code == ERR_CHAT_NOT_FOUND;
+
+    arena_free(arena);
+    return !gone;
+}
+
+static int stored_row(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct upload_change *c = arg;
+    struct artifact_upload *u = c->u;
+    int64_t now = store_now_ms(tx);
+
+    c->orphan = !chat_is_there(tx, &c->a);
+    c->a.stored_at = now;
+    c->a.upload_id[0] = '\0';
+    c->a.state = c->orphan ? ARTIFACT_MARKED : ARTIFACT_STORED;
+    c->a.delete_after = c->orphan ? now : now + u->s->cfg->retention.artifact_ttl_seconds * 1000;
+    if (store_artifact_update(tx, &c->a, e) ||
+        artifact_tell(tx, u->caller, &c->a, c->orphan ? NULL : "artifact.stored", "artifact.put",
+                      e))
+        return -1;
+    if (c->orphan || !u->call)
+        return 0;
+    *(struct artifact *)u->call->result = c->a;
+    u->call->status = 201;
+    return idempotency_record(u->call, tx, e);
+}
+
+static void count(const struct artifact_upload *u, int rc)
+{
+    metric_observe(meter(u->s->meters, METER_ARTIFACT_UPLOAD), rc ? METER_ERROR : METER_SUCCESS, 0,
+                   clock_boot_us(u->s->clock) - u->began_us);
+    if (!rc)
+        metric_add(meter(u->s->meters, METER_ARTIFACT_BYTES), 0, 0, u->a.size_bytes);
+}
+
+static int put(struct artifact_upload *u, struct err *e)
+{
+    struct objects *o = artifacts_store(u->s->artifacts);
+    char token[ID_TEXT];
+    struct object_info info;
+    const struct object_put p = {.key = u->a.object_key,
+                                 .content_type = u->a.content_type,
+                                 .token = id_format(&u->a.artifact_id, token),
+                                 .len = u->a.size_bytes,
+                                 .ctx = u,
+                                 .read = read_bytes,
+                                 .begun = on_begun,
+                                 .cancel = &u->s->stopping};
+    struct upload_change c = {.u = u};
+
+    u->at = 0;
+    u->sent = true;
+    if (o->v->put(o, &p, &info, e))
+        return -1;
+    c.a = u->a;
+    memcpy(c.a.sha256, info.sha256, sizeof c.a.sha256);
+    if (store_write(u->s->store, stored_row, &c, e))
+        return -1;
+    u->a = c.a;
+    return c.orphan ? err_set(e, ERR_CHAT_NOT_FOUND, "the chat was deleted meanwhile") : 0;
+}
+
+int artifact_upload_store(struct artifact_upload *u, struct err *e)
+{
+    int rc = put(u, e);
+
+    count(u, rc);
+    return rc;
+}
+
+/* --- the end --------------------------------------------------------------------------------- */
+
+/* Of a row that is only a promise: nothing was sent, or the sweep looks what there is. */
+static int give_up_row(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct upload_change *c = arg;
+
+    if (!c->u->sent)
+        return store_artifact_forget(tx, &c->a.artifact_id, e);
+    c->a.state = ARTIFACT_MARKED;
+    c->a.delete_after = store_now_ms(tx);
+    return store_artifact_update(tx, &c->a, e);
+}
+
+void artifact_upload_end(struct artifact_upload *u)
+{
+    struct upload_change c = {.u = u};
+    struct err e;
+
+    if (u->fd >= 0)
+        close(u->fd);
+    u->fd = -1;
+    if (!u->begun)
+        return;
+    c.a = u->a;
+    if (u->a.state == ARTIFACT_CREATED && store_write_end(u->s->store, give_up_row, &c, &e))
+        log_error(u->s->log, "artifact_give_up", &e, LF_ID("artifact_id", &u->a.artifact_id));
+    u->begun = false;
+    artifacts_leave(u->s->artifacts, &u->mark);
+}

@@ -1,0 +1,81 @@
+/*
+ * Artifacts of the gateway: uploads, the objects behind them, and the sweep that deletes what is over
+ * and heals what a crash has left. include/leasehold/artifacts.h has the states.
+ *
+ * Everything that is said to block runs on the OBJECT lane.
+ */
+#ifndef GATEWAY_ARTIFACTS_H
+#define GATEWAY_ARTIFACTS_H
+
+#include "leasehold/artifacts.h"
+#include "op.h"
+#include "services.h"
+
+struct artifacts;
+
+/* s->artifacts, with the store of objects that `objects_new` makes. */
+int artifacts_open(struct services *s,
+                   int (*objects_new)(const struct config *cfg, struct log *log,
+                                      struct objects **ret, struct err *e),
+                   struct err *e) MUST_CHECK;
+void artifacts_free(struct artifacts *x); /* the OBJECT lane has been joined */
+
+struct objects *artifacts_store(const struct artifacts *x);
+
+/* Starts sweeping, and goes on with it every retention.interval_seconds. Loop thread. */
+void artifacts_start(struct artifacts *x);
+
+/* An artifact of `id` is being uploaded by this process: the sweep leaves it. Any thread. */
+struct artifact_mark {
+    struct artifact_mark *prev, *next;
+    struct id id;
+};
+void artifacts_enter(struct artifacts *x, struct artifact_mark *m, const struct id *id);
+void artifacts_leave(struct artifacts *x, struct artifact_mark *m);
+bool artifacts_is_entered(struct artifacts *x, const struct id *id);
+
+/* The sweep, on the lane. Blocks. */
+void artifact_sweep(struct artifacts *x, struct services *s);
+
+/* Removes a marked artifact's object, if its time has come, and says so in its row. Blocks.
+ * ERR_OBJECT_STORE_UNAVAILABLE: the sweep will do it. */
+int artifact_remove(struct services *s, const struct artifact *a, struct err *e) MUST_CHECK;
+
+/* Inside a write: the change of a row with its event and its entry in the trail. */
+int artifact_tell(struct store_tx *tx, const struct caller *caller, const struct artifact *a,
+                  const char *event, const char *action, struct err *e) MUST_CHECK;
+
+/* --- uploads ---------------------------------------------------------------------------------- */
+
+/* One artifact from its row to its object. Zeroed, then begun; then the bytes go to fd (or stand in
+ * it already); then stored, or given up. Blocks. */
+struct artifact_upload {
+    struct services *s;
+    const struct caller *caller;
+    struct call *call; /* answered with what is stored; NULL: none */
+    struct artifact a;
+    int fd;     /* the bytes; -1: none yet */
+    int64_t at; /* of it, read or written so far */
+    struct artifact_mark mark;
+    int64_t began_us;
+    bool begun, sent; /* the row is there; the store of objects was asked */
+};
+
+/* Makes the row of u->a, of which chat, name, content type and size are set. */
+int artifact_upload_begin(struct artifact_upload *u, struct arena *arena, struct err *e) MUST_CHECK;
+int artifact_upload_spool(struct artifact_upload *u, struct err *e) MUST_CHECK; /* makes fd */
+int artifact_upload_write(struct artifact_upload *u, const char *data, size_t len,
+                          struct err *e) MUST_CHECK;
+/* Opens a file of the chat instead: regular, beneath its files/, no link on the way. Sets the size. */
+int artifact_upload_open(struct artifact_upload *u, const struct id *user_id, const char *path,
+                         struct err *e) MUST_CHECK;
+int artifact_upload_store(struct artifact_upload *u, struct err *e) MUST_CHECK;
+/* Ends it, whether it is stored or not: without, its row goes, or is left to the sweep. */
+void artifact_upload_end(struct artifact_upload *u);
+
+bool artifact_name_ok(const char *name);
+
+/* "attachment; …" with the name twice: plain, and as RFC 8187 wants it. */
+void artifact_disposition(const char *name, struct buf *ret);
+
+#endif
