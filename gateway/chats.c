@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "files.h"
 #include "leasehold/chatdir.h"
 
 int chats_quarantine(const struct services *s, char *ret, size_t size, struct err *e)
@@ -158,9 +159,11 @@ static void delete_run(void *arg)
 {
     struct deletion *del = arg;
 
+    files_lock(del->s->files, &del->d->chat_id);
     store_usage_hold(del->s->store, &del->d->user_id);
     del->rc = delete_held(del, del->e);
     store_usage_release(del->s->store, &del->d->user_id);
+    files_unlock(del->s->files, &del->d->chat_id);
 }
 
 /* Looking first spares a refused one the directory's way there and back. */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "chats.h"
+#include "files.h"
 #include "leasehold/chatdir.h"
 #include "retention.h"
 
@@ -11,7 +12,8 @@
 
 struct idle_file {
     struct chatdir_held held;
-    int64_t bytes; /* that go with it */
+    int64_t bytes;   /* that go with it */
+    struct file row; /* zero file_id: it has none */
     char id[ID_ROOM];
 };
 
@@ -49,30 +51,44 @@ static int at_rest(struct store_tx *tx, void *arg, struct err *e)
                : -1;
 }
 
-/* --- looking, without the chat's lock ---------------------------------------------------------- */
+/* --- one file ---------------------------------------------------------------------------------- */
 
-static void file_id(const struct cleaning *c, const struct chatdir_file *f,
-                    char ret[static ID_ROOM])
+struct row_look {
+    const struct id *chat_id;
+    const char *name;
+    struct file row;
+};
+
+static int find_row(struct store_tx *tx, void *arg, struct err *e)
 {
-    snprintf(ret, ID_ROOM, "%s/%.255s", ID_STR(c->chat_id), f->name);
+    struct row_look *l = arg;
+
+    if (!store_file_find(tx, l->chat_id, l->name, &l->row, e))
+        return 0;
+    l->row = (struct file){.size_bytes = 0};
+    return e->code == ERR_CHAT_FILE_NOT_FOUND ? 0 : -1;
 }
 
-static int64_t freed_by(const struct chatdir_file *f)
+/* The file system says that it lies idle: what does its row? Only what stands in files/ itself has one. */
+static int look_at(const struct cleaning *c, const struct chatdir_file *f, struct idle_file *ret,
+                   bool *ret_idle, struct err *e)
 {
-    return f->is_last_name ? f->size_bytes : 0;
-}
+    struct row_look l = {.chat_id = c->chat_id, .name = f->name};
+    const struct file *row = &l.row;
 
-static int note_one(void *ctx, const struct chatdir_file *f, struct err *e)
-{
-    struct cleaning *c = ctx;
-    char id[ID_ROOM];
-
-    (void)e;
-    c->more = true;
-    if (c->r->dry_run) {
-        file_id(c, f, id);
-        retention_tell(c->r, RETENTION_FILE, id, "idle", freed_by(f));
+    if (f->is_top && store_read(c->r->s->store, find_row, &l, e))
+        return -1;
+    if (id_is_zero(&row->file_id)) {
+        snprintf(ret->id, sizeof ret->id, "%s/%.255s", ID_STR(c->chat_id), f->name);
+        *ret_idle = true;
+    } else {
+        files_complete(c->r->s, &l.row);
+        snprintf(ret->id, sizeof ret->id, "%s", ID_STR(&row->file_id));
+        *ret_idle = row->last_read_at < c->before_ms && row->last_update_at < c->before_ms &&
+                    row->created_at < c->before_ms;
     }
+    ret->row = l.row;
+    ret->bytes = f->is_last_name ? f->size_bytes : 0;
     return 0;
 }
 
@@ -84,6 +100,21 @@ static int walk(struct cleaning *c,
     return chatdir_each_idle(c->r->s->cfg->sandbox.chats_root, c->user_id, c->chat_id, &idle, e);
 }
 
+/* Without the chat's lock. */
+static int note_one(void *ctx, const struct chatdir_file *f, struct err *e)
+{
+    struct cleaning *c = ctx;
+    struct idle_file file;
+    bool idle;
+
+    if (look_at(c, f, &file, &idle, e))
+        return -1;
+    c->more |= idle;
+    if (idle && c->r->dry_run)
+        retention_tell(c->r, RETENTION_FILE, file.id, "idle", file.bytes);
+    return 0;
+}
+
 /* --- removing, under the lock ------------------------------------------------------------------ */
 
 /* The walk has looked at it a moment ago, and nothing but the file lane can reach it now. */
@@ -92,16 +123,36 @@ static int take_one(void *ctx, const struct chatdir_file *f, struct err *e)
     struct cleaning *c = ctx;
     struct idle_file *file = &c->files[c->n];
 
+    bool idle;
+
     if (c->n == BATCH) {
         c->more = true;
         return 0;
     }
+    if (look_at(c, f, file, &idle, e))
+        return -1;
+    if (!idle)
+        return 0;
     if (chatdir_quarantine_file(c->quarantine, f, &file->held, e))
         return -1;
-    file->bytes = freed_by(f);
-    file_id(c, f, file->id);
     c->n++;
     return 0;
+}
+
+static int remove_row(struct store_tx *tx, const struct cleaning *c, const struct idle_file *f,
+                      struct err *e)
+{
+    bool has_row = !id_is_zero(&f->row.file_id);
+    const struct audit_deed deed = {.caller = c->r->caller,
+                                    .action = "retention.file",
+                                    .kind = "file",
+                                    .name = f->id,
+                                    .detail = "idle"};
+
+    if (has_row &&
+        (store_file_delete(tx, &f->row.file_id, e) || file_event(tx, "file.deleted", &f->row, e)))
+        return -1;
+    return store_audit_deed(tx, &deed, e);
 }
 
 static int remove_rows(struct store_tx *tx, void *arg, struct err *e)
@@ -112,13 +163,7 @@ static int remove_rows(struct store_tx *tx, void *arg, struct err *e)
     if (at_rest(tx, arg, e))
         return -1;
     for (size_t i = 0; i < c->n; i++) {
-        const struct audit_deed deed = {.caller = c->r->caller,
-                                        .action = "retention.file",
-                                        .kind = "file",
-                                        .name = c->files[i].id,
-                                        .detail = "idle"};
-
-        if (store_audit_deed(tx, &deed, e))
+        if (remove_row(tx, c, &c->files[i], e))
             return -1;
         bytes += c->files[i].bytes;
     }
@@ -155,9 +200,11 @@ static void remove_held(void *arg)
 {
     struct cleaning *c = arg;
 
+    files_lock(c->r->s->files, c->chat_id);
     store_usage_hold(c->r->s->store, c->user_id);
     c->rc = remove_batch(c, c->e);
     store_usage_release(c->r->s->store, c->user_id);
+    files_unlock(c->r->s->files, c->chat_id);
 }
 
 static void remove_locked(void *arg)

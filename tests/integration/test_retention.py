@@ -62,6 +62,20 @@ class Files(unittest.TestCase):
         self.assertEqual(sorted(e["object"] for e in entries), sorted("file:" + e for e in expected))
         self.assertEqual(os.listdir(os.path.join(self.gateway.dir, "data", "quarantine")), [])
 
+    def test_files_with_rows_go_by_what_the_api_knows(self):
+        old = self.gateway.expect(201, "PUT", f"/chats/{self.chat}/files/old", b"x" * 10)
+        read = self.gateway.expect(201, "PUT", f"/chats/{self.chat}/files/read", b"x" * 10)
+        time.sleep(IDLE + 0.1)
+        for file in (old, read):  # as if the file system did not tell
+            os.utime(os.path.join(self.files(), file["name"]), (1, 1))
+        time.sleep(IDLE + 0.1)
+        self.assertEqual(self.gateway.rest("GET", f"/chats/{self.chat}/files/read")[0], 200)
+        self.assertEqual([item["id"] for item in self.run_round()], [old["file_id"]])
+        self.assertEqual(self.gateway.rest("GET", f"/files/{old['file_id']}")[0], 404)
+        self.assertEqual(self.gateway.rest("GET", f"/files/{read['file_id']}")[0], 200)
+        found = self.gateway.expect(200, "GET", f"/audit?object=file:{old['file_id']}")["items"]
+        self.assertEqual(found[-2]["action"], "retention.file")
+
     def test_more_than_one_batch_goes(self):
         for i in range(100):
             self.write(f"f{i}")
