@@ -173,6 +173,16 @@ static void clean(char *text)
     }
 }
 
+/* The beginning says where, the end says why. */
+static void words_cut(const char *message, char *ret, size_t size)
+{
+    size_t len = strlen(message);
+    if (len < size)
+        snprintf(ret, size, "%s", message);
+    else
+        snprintf(ret, size, "%.50s ... %s", message, message + len - (size - 60));
+}
+
 int docker_answer_refused(const struct docker_answer *a, enum err_code code, const char *what,
                           struct err *e)
 {
@@ -180,7 +190,7 @@ int docker_answer_refused(const struct docker_answer *a, enum err_code code, con
     struct refusal r;
     char words[128];
     words_of(a, arena, &r);
-    snprintf(words, sizeof(words), "%.120s", cause_of(r.message));
+    words_cut(cause_of(r.message), words, sizeof(words));
     clean(words);
     if (words[0] != '\0')
         err_fill_code(e, code, "%s: %s", what, words);

@@ -3,6 +3,7 @@
 
 import os
 import shutil
+import socket
 import tempfile
 import time
 import unittest
@@ -195,13 +196,24 @@ class Hardening(DockerTest):
         self.assertEqual(self.wait_status(sandbox["session_id"], "failed")["reason"], "oom")
         self.assert_nothing_left()
 
+    def listen_on_the_host(self):
+        listener = socket.socket()
+        self.addCleanup(listener.close)
+        listener.bind(("0.0.0.0", 0))
+        listener.listen(4)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(("192.0.2.1", 9))  # sends nothing; chooses the address we would use
+            return listener.getsockname()[1], probe.getsockname()[0]
+
     def test_an_internal_network_leads_nowhere_and_goes_with_its_session(self):
         self.start({"name": "inner", "command": SHELL, "network": "internal"})
         sandbox, grant = self.gateway.open(self.chat, lease={}, profile="inner")
         self.assertEqual(sandbox["isolation"]["network"], "internal")
         self.assertEqual(len(self.docker.networks()), 1)
-        look = "echo $(ip -o link | grep -c eth0) $(ip route | grep -c default)"
-        self.assertEqual(self.say(grant, look), "1 0")
+        port, address = self.listen_on_the_host()
+        look = f"nc -w 2 {address} {port} </dev/null >/dev/null 2>&1"
+        line = f"{look} && in=in; echo $(ip -o link | grep -c eth0)$in"
+        self.assertEqual(self.say(grant, line), "1")
         self.gateway.expect(200, "POST", f"/sandboxes/{sandbox['session_id']}/stop", {})
         self.assertEqual(self.docker.networks(), [])
         self.assert_nothing_left()

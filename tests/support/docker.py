@@ -88,6 +88,8 @@ class Docker:
             "--pidfile", os.path.join(self.dir, "pid"),
             "--userland-proxy=false",
             "--iptables=false",
+            "--ip-forward=false",
+            "--ip-masq=false",
             "--bridge=none",
             "-H", self.url,
         ]  # fmt: skip
@@ -154,6 +156,8 @@ class Docker:
                 self.go_on()
                 for container in self.containers():
                     self.remove(container["Id"])
+                for network in self.networks():
+                    self.request("DELETE", f"/networks/{network['Id']}")
         except OSError:
             pass
         self.stop()
