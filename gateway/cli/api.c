@@ -10,6 +10,8 @@
 
 #define API_ROOT     "/api/v1"
 #define API_ROOT_LEN (sizeof(API_ROOT) - 1)
+#define HEADERS_MAX  8
+#define STALL_MS     300000L
 
 struct api {
     const struct api_access *access;
@@ -153,27 +155,63 @@ static bool fetch_data(void *ctx, const char *data, size_t len)
     return sink->data(sink->ctx, data, len);
 }
 
-int api_fetch(struct api *api, const char *path, const struct api_sink *sink,
-              struct api_answer *ret, struct err *e)
+/* Those of every call, then further ones. */
+static void headers_of(const struct api *api, const char *const *more,
+                       const char *ret[static HEADERS_MAX + 1])
+{
+    size_t n = 0;
+    if (api->access->authorization[0] != '\0') {
+        ret[n++] = api->access->authorization;
+    }
+    for (; more != NULL && *more != NULL && n < HEADERS_MAX; more++) {
+        ret[n++] = *more;
+    }
+    ret[n] = NULL;
+}
+
+static int transfer(struct api *api, const struct api_transfer *t, long stall_ms,
+                    struct api_answer *ret, struct err *e)
 {
     struct http_client_sink taken = {
-        .ctx = (void *)(uintptr_t)sink, .head = fetch_head, .data = fetch_data};
-    const char *headers[] = {api->access->authorization, NULL};
+        .ctx = (void *)(uintptr_t)t->sink, .head = fetch_head, .data = fetch_data};
+    const char *headers[HEADERS_MAX + 1];
     char *url = NULL;
-    if (asprintf(&url, "%s%s", api->access->base_url, path) < 0) {
+    if (asprintf(&url, "%s%s", api->access->base_url, t->path) < 0) {
         return err_set(e, ERR_INTERNAL, "no memory");
     }
+    headers_of(api, t->headers, headers);
     struct http_client_request req = {
-        .method = "GET",
+        .method = t->method,
         .url = url,
-        .headers = headers[0][0] != '\0' ? headers : NULL,
-        .sink = &taken,
+        .headers = headers,
+        .source = t->source,
+        .sink = t->sink != NULL ? &taken : NULL,
         .ca_file = api->access->ca_file,
         .timeout_ms = HTTP_CLIENT_NO_DEADLINE,
+        .stall_timeout_ms = stall_ms,
+        .expect_continue = t->source != NULL,
     };
     int rc = run(api, &req, ret, e);
     free(url);
     return rc;
+}
+
+int api_fetch(struct api *api, const char *path, const struct api_sink *sink,
+              struct api_answer *ret, struct err *e)
+{
+    struct api_transfer t = {.method = "GET", .path = path, .sink = sink};
+    return transfer(api, &t, 0, ret, e);
+}
+
+int api_transfer(struct api *api, const struct api_transfer *t, struct api_answer *ret,
+                 struct err *e)
+{
+    return transfer(api, t, STALL_MS, ret, e);
+}
+
+const char *api_header(const struct api *api, const char *name)
+{
+    return http_client_header(api->http, name);
 }
 
 bool api_answer_ok(const struct api_answer *a)

@@ -58,12 +58,26 @@ int api_call(struct api *api, const char *method, const char *path, const struct
 
 /* A GET whose answer is taken while it comes: the pieces of a success go to `data` (false: enough), the
  * text of a refusal into *ret. It may take any time. -1: as api_call. */
+struct http_client_source;
 struct api_sink {
     void *ctx;
     bool (*data)(void *ctx, const char *data, size_t len);
 };
 int api_fetch(struct api *api, const char *path, const struct api_sink *sink,
               struct api_answer *ret, struct err *e) MUST_CHECK;
+
+/* A transfer: a body that is made while it is sent, an answer taken while it comes, of any length. It
+ * may take any time, but fails when nothing moves for five minutes. */
+struct api_transfer {
+    const char *method, *path;
+    const char *const *headers;              /* further ones; NULL-terminated, may be NULL */
+    const struct http_client_source *source; /* NULL: no body */
+    const struct api_sink *sink;             /* NULL: the answer is collected */
+};
+int api_transfer(struct api *api, const struct api_transfer *t, struct api_answer *ret,
+                 struct err *e) MUST_CHECK;
+/* A header of the answer that comes, or came last; NULL: there is none. */
+const char *api_header(const struct api *api, const char *name);
 
 /* Did the answer grant what was asked? */
 bool api_answer_ok(const struct api_answer *a);

@@ -32,6 +32,15 @@ extern const struct command commands[]; /* ends with a row without a name */
 /* One call, its answer shown: what most commands are. Returns an exit code, as all `run` do. */
 int rest_run(const struct cli *cli, const struct command *cmd, const struct options *o);
 
+/* The answer of a call that was made otherwise: shown, or its refusal told. */
+int rest_show(const struct cli *cli, const struct command *cmd, const struct options *o,
+              const struct api_answer *a);
+
+/* file.c: what goes by pieces, or has a name in its path. */
+int file_put_run(const struct cli *cli, const struct command *cmd, const struct options *o);
+int file_get_run(const struct cli *cli, const struct command *cmd, const struct options *o);
+int file_rm_run(const struct cli *cli, const struct command *cmd, const struct options *o);
+
 /* One lease is named in the path, many by a selector in the body. */
 int revoke_run(const struct cli *cli, const struct command *cmd, const struct options *o);
 

@@ -107,4 +107,8 @@ extern const struct opt_spec workspace_get_opts[];
 extern const struct opt_spec history_append_opts[], history_opts[];
 extern const struct opt_spec audit_opts[];
 
+/* commands_file.c */
+extern const struct opt_spec file_put_opts[], file_get_opts[], file_list_opts[], file_name_opts[],
+    file_chat_opts[], file_id_opts[];
+
 #endif

@@ -289,6 +289,7 @@ const struct command commands[] = {
      .view = &view_message,
      .timeout_ms = QUICK,
      .run = history_run},
+#include "commands_file_rows.h"
     {.name = "workspace create",
      .summary = "Make a user's workspace, if there is none.",
      .opts = workspace_get_opts,

@@ -171,6 +171,12 @@ static int run_at(const struct cli *cli, const struct command *cmd, const struct
     return code;
 }
 
+int rest_show(const struct cli *cli, const struct command *cmd, const struct options *o,
+              const struct api_answer *a)
+{
+    return finish(cli, cmd, o, a, NULL);
+}
+
 int rest_run(const struct cli *cli, const struct command *cmd, const struct options *o)
 {
     return run_at(cli, cmd, o, cmd->method, cmd->path);

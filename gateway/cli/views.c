@@ -68,6 +68,37 @@ static const struct field workspace_fields[] = {
 const struct view view_workspace = {.fields = workspace_fields,
                                     .size = sizeof(struct workspace_view)};
 
+static const struct field file_fields[] = {
+    FIELD_STR(struct file_view, file_id),
+    FIELD_STR(struct file_view, chat_id),
+    FIELD_STR(struct file_view, name),
+    FIELD_STR(struct file_view, content_type),
+    FIELD_INT(struct file_view, size_bytes),
+    FIELD_STR(struct file_view, sha256),
+    FIELD_STR(struct file_view, created_at),
+    FIELD_STR(struct file_view, last_read_at),
+    FIELD_STR(struct file_view, last_update_at),
+    FIELD_STR(struct file_view, expires_at),
+    {0},
+};
+const struct view view_file = {.fields = file_fields, .size = sizeof(struct file_view)};
+
+static const struct field file_columns[] = {
+    FIELD_STR(struct file_view, file_id),
+    FIELD_INT(struct file_view, size_bytes),
+    FIELD_STR(struct file_view, last_update_at),
+    FIELD_STR(struct file_view, name),
+    {0},
+};
+static const struct field files_fields[] = {PAGE_FIELDS(file_fields, struct file_view), {0}};
+const struct view view_files = PAGE_VIEW(files_fields, file_columns);
+
+struct cleared_view {
+    int64_t deleted;
+};
+static const struct field cleared_fields[] = {FIELD_INT(struct cleared_view, deleted), {0}};
+const struct view view_cleared = {.fields = cleared_fields, .size = sizeof(struct cleared_view)};
+
 static const struct field created_fields[] = {
     FIELD_STR(struct sandbox_view, session_id),   FIELD_STR(struct sandbox_view, chat_id),
     FIELD_STR(struct sandbox_view, container_id), FIELD_STR(struct sandbox_view, status),

@@ -50,6 +50,15 @@ struct audit_view {
     char *at, *actor, *action, *object, *outcome, *address, *request_id, *detail, *prev, *hash;
 };
 
+struct file_view {
+    char *file_id, *chat_id, *name, *content_type;
+    int64_t size_bytes;
+    char *sha256, *created_at, *last_read_at, *last_update_at, *expires_at;
+};
+
+extern const struct view view_file;
+extern const struct view view_files;
+extern const struct view view_cleared;
 extern const struct view view_message;
 extern const struct view view_audit; /* of one entry */
 extern const struct view view_verified;
