@@ -64,7 +64,7 @@ LIBRARIES = {
         "gateway/session_open.c",
         "gateway/tls*.c",
         "gateway/cli/door_client.c",
-        "gateway/cli/file*.c",
+        "gateway/cli/file*",
     ],
     "jwt.h": ["gateway/auth_jwt.c"],
     "uthash.h": ["*.c", "*.h"],
