@@ -54,6 +54,7 @@ test:
 	$(call preset,asan)
 	$(if $(fuzzers),$(call preset,fuzz,$(fuzzers)))
 	scripts/npm.sh tests/tools/openapi build/openapi-lint
+	scripts/npm.sh docs/examples/bot-node build/example-bot
 	$(run_tests) tools unit=build/release/bin property=build/release/bin integration=build/release/bin \
 		unit=build/asan/bin fuzz=build/fuzz/bin
 
@@ -73,6 +74,7 @@ test-asan:
 	scripts/deps.sh build test
 	$(call preset,asan)
 	scripts/npm.sh tests/tools/openapi build/openapi-lint
+	scripts/npm.sh docs/examples/bot-node build/example-bot
 	$(run_tests) unit=build/asan/bin integration=build/asan/bin
 
 # Without address space randomisation: gcc 12's ThreadSanitizer does not bear all of its layouts.
@@ -81,6 +83,7 @@ test-tsan:
 	scripts/deps.sh build test
 	$(call preset,tsan)
 	scripts/npm.sh tests/tools/openapi build/openapi-lint
+	scripts/npm.sh docs/examples/bot-node build/example-bot
 	setarch -R $(run_tests) unit=build/tsan/bin integration=build/tsan/bin
 
 # Not part of `make test` for its time; `make soak` begins with it.
@@ -139,10 +142,13 @@ $(benches): bench-%: build
 bench-%:
 	@echo "make $@: there is no benchmark \"$*\" (there is: $(benches:bench-%=%))" >&2; exit 1
 
-# Memcheck, then kill rounds under load: of sandboxes, of data. SEED= replays, ROUNDS= says how many.
+# Memcheck, connects and disconnects, then kill rounds under load: of sandboxes, of data. SEED= replays,
+# ROUNDS= says how many.
 .PHONY: soak
 soak: test-valgrind build
 	scripts/deps.sh test
+	LEASEHOLD_BIN=$(CURDIR)/build/release/bin $(PYTHON) tests/tools/contain.py 7200 -- \
+		$(PYTHON) tests/soak/connects.py --count 20000
 	LEASEHOLD_BIN=$(CURDIR)/build/release/bin $(PYTHON) tests/tools/contain.py 7200 -- \
 		$(PYTHON) tests/soak/kill_rounds.py --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED))
 	LEASEHOLD_BIN=$(CURDIR)/build/release/bin $(PYTHON) tests/tools/contain.py 7200 -- \

@@ -1,0 +1,114 @@
+#!/usr/bin/python3
+"""A chat bot: what people write to it in a messenger goes to an agent of their own, and back.
+
+    LEASEHOLD_URL=… LEASEHOLD_KEY=… MESSENGER_URL=… bot.py STATE_FILE
+"""
+
+import asyncio
+import json
+import os
+import sys
+import urllib.request
+import uuid
+
+from gateway import Gateway
+from talk import Talk
+
+NAMESPACE = uuid.UUID("5d0c1f6e-8a51-4f0e-9c43-6d1d1a3f6b10")
+
+
+class State:
+    """What survives us: how far we have come, in the log of events and in the messenger."""
+
+    def __init__(self, path):
+        self.path, self.since, self.said = path, None, 0
+        if os.path.exists(path):
+            with open(path, encoding="ascii") as text:
+                self.since, self.said = json.load(text)
+
+    def save(self):
+        with open(self.path + ".new", "w", encoding="ascii") as out:
+            json.dump([self.since, self.said], out)
+        os.replace(self.path + ".new", self.path)
+
+
+class Bot:
+    def __init__(self, url, key, messenger, state):
+        self.messenger, self.state = messenger, state
+        self.gateway = Gateway(url, key, state.since, self.on_event)
+        self.talks = {}  # by person
+
+    async def run(self):
+        listening = asyncio.create_task(self.listen())
+        await self.gateway.run()
+        listening.cancel()
+        print("the key does not hold")
+
+    def on_event(self, event):
+        """The door closes what it is told to close; the event says why, also when the door is out of
+        reach."""
+        if event["event"] in ("lease.revoked", "lease.expired"):
+            for talk in list(self.talks.values()):
+                if talk.lease_id == event["data"]["lease_id"]:
+                    talk.end(event["data"]["reason"])
+        if "seq" in event:
+            self.state.since = event["seq"]
+            self.state.save()
+
+    # -- people --------------------------------------------------------------------------------------
+
+    def talk_of(self, person):
+        if person not in self.talks:
+            self.talks[person] = Talk(
+                self.gateway,
+                # The same person always has the same user and chat, without a table.
+                str(uuid.uuid5(NAMESPACE, f"user:{person}")),
+                str(uuid.uuid5(NAMESPACE, f"chat:{person}")),
+                lambda text: self.send(person, text),
+                lambda talk, why: self.ended(person, talk, why),
+            )
+        return self.talks[person]
+
+    def ended(self, person, talk, why):
+        if self.talks.get(person) is talk:
+            del self.talks[person]
+        self.send(person, f"(the session has ended: {why})")
+
+    # -- the messenger ---------------------------------------------------------------------------------
+
+    def ask(self, path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        with urllib.request.urlopen(self.messenger + path, data, timeout=60) as answer:
+            return json.load(answer)
+
+    def send(self, person, text):
+        body = {"person": person, "text": text}
+        asyncio.get_running_loop().run_in_executor(None, self.ask, "/send", body)
+
+    async def listen(self):
+        loop = asyncio.get_running_loop()
+        while True:
+            await self.gateway.up.wait()
+            try:
+                path = f"/updates?after={self.state.said}"
+                for update in await loop.run_in_executor(None, self.ask, path):
+                    self.talk_of(update["person"]).say(update["text"])
+                    self.state.said = update["n"]
+                    self.state.save()
+            except OSError as fault:
+                print(f"messenger: {fault}")
+                await asyncio.sleep(1)
+
+
+def main():
+    try:
+        url, key = os.environ["LEASEHOLD_URL"], os.environ["LEASEHOLD_KEY"]
+        messenger = os.environ["MESSENGER_URL"]
+        state = State(sys.argv[1])
+    except (KeyError, IndexError):
+        sys.exit(__doc__)
+    asyncio.run(Bot(url, key, messenger, state).run())
+
+
+if __name__ == "__main__":
+    main()

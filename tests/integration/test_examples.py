@@ -1,0 +1,135 @@
+"""The example bots, run as their pages say, against a messenger that stands in for a real one."""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+import unittest
+import urllib.request
+
+from gateway import ROOT, Gateway
+
+EXAMPLES = os.path.join(ROOT, "docs", "examples")
+NODE_PACKAGES = os.path.join(ROOT, "build", "example-bot")
+
+
+class Chat(unittest.TestCase):
+    """What every bot must do."""
+
+    def setUp(self):
+        self.gateway = Gateway.for_test(self, {"lease": {"ttl_seconds": 4}})
+        self.key = self.gateway.expect(201, "POST", "/api-keys", {"name": "bot", "role": "bot"})
+        self.messenger = subprocess.Popen(
+            ["/usr/bin/python3", os.path.join(EXAMPLES, "messenger.py")], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(self.end, self.messenger)
+        self.url = self.messenger.stdout.readline().strip()
+        self.shown = 0
+        self.bot = None
+        self.start_bot()
+
+    @staticmethod
+    def end(process):
+        process.kill()
+        process.wait()
+        if process.stdout:
+            process.stdout.close()
+
+    def start_bot(self):
+        env = {**os.environ, "LEASEHOLD_URL": self.gateway.url, "LEASEHOLD_KEY": self.key["key"],
+               "MESSENGER_URL": self.url}
+        with open(os.path.join(self.gateway.dir, "bot.log"), "ab") as log:
+            self.bot = subprocess.Popen(
+                [*self.command(), os.path.join(self.gateway.dir, "state")], env=env, stdout=log, stderr=log)
+        self.addCleanup(self.end, self.bot)
+
+    def ask(self, path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        with urllib.request.urlopen(self.url + path, data, timeout=30) as answer:
+            return json.load(answer)
+
+    def say(self, person, text):
+        self.ask("/say", {"person": person, "text": text})
+
+    def reply(self, person, seen):
+        """The first thing shown to her behind the number `seen`: (number, text)."""
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            shown = self.ask(f"/shown?person={person}&after={seen}")
+            if shown:
+                return shown[0]["n"], shown[0]["text"]
+            time.sleep(0.05)
+        with open(os.path.join(self.gateway.dir, "bot.log"), encoding="utf-8") as log:
+            raise AssertionError(f"no reply; the bot's log:\n{log.read()}")
+
+    def talk(self, person, text, seen=0):
+        self.say(person, text)
+        number, reply = self.reply(person, seen)
+        self.assertEqual(reply, text)  # the demo agent echoes
+        return number
+
+    def leases(self):
+        listed = self.gateway.expect(200, "GET", "/leases?limit=200")["items"]
+        return [x for x in listed if x["state"] == "active"]
+
+    def run_bot(self):
+        seen = self.talk("ann", "hello")
+        self.talk("bob", "hello from bob")
+        lease = self.leases()[0]
+        time.sleep(5)  # longer than a term: it renews
+        seen = self.talk("ann", "still the same", max(seen, self.last()))
+        self.assertIn(lease["lease_id"], [x["lease_id"] for x in self.leases()])
+
+        ann = [x for x in self.leases() if x["chat_id"] == self.chats()["ann"]][0]
+        body = {"selector": {"lease_id": ann["lease_id"]}, "reason": "enough for today"}
+        self.gateway.expect(202, "POST", "/leases/revoke", body)
+        seen, text = self.reply("ann", seen)
+        self.assertIn("the session has ended", text)
+        seen = self.talk("ann", "once more", seen)
+
+        self.gateway.kill9()
+        self.gateway.edit_config({"http": {"port": int(self.gateway.url.rsplit(":", 1)[1])}})
+        self.gateway.start()
+        seen = self.talk("ann", "past a crash of the gateway", seen)
+
+        self.end(self.bot)
+        self.say("ann", "said while the bot was away")
+        self.start_bot()
+        seen, text = self.reply("ann", seen)
+        self.assertEqual(text, "said while the bot was away")
+
+        self.gateway.expect(204, "DELETE", f"/api-keys/{self.key['api_key']['key_id']}")
+        self.assertIsNotNone(self.bot.wait(20))
+
+    def last(self):
+        shown = self.ask("/shown?person=ann&after=0")
+        return shown[-1]["n"] if shown else 0
+
+    def chats(self):
+        """Whose chat is which: ann spoke first."""
+        listed = self.gateway.expect(200, "GET", "/chats?limit=200")["items"]
+        return {"ann": listed[0]["chat_id"]}
+
+
+class Python(Chat):
+    def command(self):
+        return ["/usr/bin/python3", "-u", os.path.join(EXAMPLES, "bot-python", "bot.py")]
+
+    def test_the_bot_in_python(self):
+        self.run_bot()
+
+
+class Node(Chat):
+    def command(self):
+        # Beside its packages, as `npm ci` in its own folder would have it.
+        for name in os.listdir(os.path.join(EXAMPLES, "bot-node")):
+            if name.endswith(".mjs"):
+                shutil.copy(os.path.join(EXAMPLES, "bot-node", name), NODE_PACKAGES)
+        return ["node", os.path.join(NODE_PACKAGES, "bot.mjs")]
+
+    def test_the_bot_in_node(self):
+        self.run_bot()
+
+
+if __name__ == "__main__":
+    unittest.main()
