@@ -80,6 +80,10 @@ class Chat(unittest.TestCase):
         seen = self.talk("ann", "still the same", max(seen, self.last()))
         self.assertIn(lease["lease_id"], [x["lease_id"] for x in self.leases()])
 
+        self.say("ann", "/save note.txt keep this")
+        seen, text = self.reply("ann", seen)
+        self.assertEqual(text, "(saved note.txt, 9 bytes)")
+
         ann = [x for x in self.leases() if x["chat_id"] == self.chats()["ann"]][0]
         body = {"selector": {"lease_id": ann["lease_id"]}, "reason": "enough for today"}
         self.gateway.expect(202, "POST", "/leases/revoke", body)

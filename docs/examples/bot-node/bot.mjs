@@ -65,6 +65,25 @@ function talkOf(person) {
   return talk;
 }
 
+// "/save NAME TEXT": a file in the chat, where the agent finds it, too. Bodies go over REST.
+async function saveFile(person, name, text) {
+  const chatId = idOf("chat", person);
+  await gateway.call("chat.create", { user_id: idOf("user", person), chat_id: chatId });
+  const answer = await fetch(`${url}/api/v1/chats/${chatId}/files/${encodeURIComponent(name)}`, {
+    method: "PUT",
+    headers: { Authorization: `Bearer ${key}`, "Content-Type": "text/plain" },
+    body: text,
+  });
+  const file = await answer.json();
+  await send(person, answer.ok ? `(saved ${file.name}, ${file.size_bytes} bytes)` : `(${file.detail})`);
+}
+
+function heard(person, text) {
+  const [, name, body] = /^\/save (\S+) (.*)$/s.exec(text) ?? [];
+  if (name === undefined) talkOf(person).say(text);
+  else saveFile(person, name, body).catch((fault) => send(person, `(${fault.message})`));
+}
+
 // --- the gateway ----------------------------------------------------------------------------------
 
 // The door closes what it is told to close; the event says why, also when the door is out of reach.
@@ -98,7 +117,7 @@ async function listen() {
     try {
       const answer = await fetch(`${messenger}/updates?after=${state.said}`);
       for (const { n, person, text } of await answer.json()) {
-        talkOf(person).say(text);
+        heard(person, text);
         state.said = n;
         save();
       }

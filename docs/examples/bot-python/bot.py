@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import sys
+import urllib.parse
 import urllib.request
 import uuid
 
@@ -34,7 +35,7 @@ class State:
 
 class Bot:
     def __init__(self, url, key, messenger, state):
-        self.messenger, self.state = messenger, state
+        self.url, self.key, self.messenger, self.state = url, key, messenger, state
         self.gateway = Gateway(url, key, state.since, self.on_event)
         self.talks = {}  # by person
 
@@ -57,13 +58,16 @@ class Bot:
 
     # -- people --------------------------------------------------------------------------------------
 
+    @staticmethod
+    def ids(person):
+        """The same person always has the same user and chat, without a table."""
+        return [str(uuid.uuid5(NAMESPACE, f"{kind}:{person}")) for kind in ("user", "chat")]
+
     def talk_of(self, person):
         if person not in self.talks:
             self.talks[person] = Talk(
                 self.gateway,
-                # The same person always has the same user and chat, without a table.
-                str(uuid.uuid5(NAMESPACE, f"user:{person}")),
-                str(uuid.uuid5(NAMESPACE, f"chat:{person}")),
+                *self.ids(person),
                 lambda text: self.send(person, text),
                 lambda talk, why: self.ended(person, talk, why),
             )
@@ -73,6 +77,33 @@ class Bot:
         if self.talks.get(person) is talk:
             del self.talks[person]
         self.send(person, f"(the session has ended: {why})")
+
+    def heard(self, person, text):
+        if text.startswith("/save ") and len(text.split(" ", 2)) == 3:
+            asyncio.create_task(self.save_file(person, *text.split(" ", 2)[1:]))
+        else:
+            self.talk_of(person).say(text)
+
+    async def save_file(self, person, name, text):
+        """"/save NAME TEXT": a file in the chat, where the agent finds it, too. Bodies go over REST."""
+        user, chat = self.ids(person)
+        await self.gateway.call("chat.create", {"user_id": user, "chat_id": chat})
+        request = urllib.request.Request(
+            f"{self.url}/api/v1/chats/{chat}/files/{urllib.parse.quote(name, safe='')}",
+            text.encode(),
+            {"Authorization": f"Bearer {self.key}", "Content-Type": "text/plain"},
+            method="PUT",
+        )
+
+        def put():
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.load(answer)
+
+        try:
+            file = await asyncio.get_running_loop().run_in_executor(None, put)
+            self.send(person, f"(saved {file['name']}, {file['size_bytes']} bytes)")
+        except OSError as fault:
+            self.send(person, f"({fault})")
 
     # -- the messenger ---------------------------------------------------------------------------------
 
@@ -92,7 +123,7 @@ class Bot:
             try:
                 path = f"/updates?after={self.state.said}"
                 for update in await loop.run_in_executor(None, self.ask, path):
-                    self.talk_of(update["person"]).say(update["text"])
+                    self.heard(update["person"], update["text"])
                     self.state.said = update["n"]
                     self.state.save()
             except OSError as fault:
