@@ -313,7 +313,7 @@ int engine_docker_new(const struct config *cfg, const char *bin_dir, struct engi
         return err_set(e, ERR_INTERNAL, "no memory");
     d->base.v = &docker_vtable;
     d->cfg = cfg;
-    d->uid = cfg->sandbox.uid;
+    d->uid = geteuid() == 0 ? cfg->sandbox.uid : (int64_t)geteuid();
     d->seccomp = true; /* until the engine says that it is not so */
     d->uses_networks = some_profile_has_a_network(cfg);
     snprintf(d->problem, sizeof(d->problem), "the engine was not asked yet");

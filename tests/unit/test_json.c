@@ -285,6 +285,18 @@ static void args_of_a_message_hold_them_all(void **state)
     assert_string_equal(e.pointer, "/path_part");
 }
 
+static void foreign_json_may_hold_integers_nobody_reads(void **state)
+{
+    (void)state;
+    const char body[] = "{\"chat_id\":\"00000000-0000-4000-8000-000000000001\",\"nano\":"
+                        "1795983945631711981,\"deep\":{\"n\":[18446744073709551615]}}";
+    assert_int_equal(json_decode_lenient(body, strlen(body), fields, &args, arena, &e), -1);
+    assert_int_equal(e.code, ERR_MALFORMED_JSON);
+    assert_int_equal(json_decode_foreign(body, strlen(body), fields, &args, arena, &e), 0);
+    const char twice[] = "{\"a\":1,\"a\":2}";
+    assert_int_equal(json_decode_foreign(twice, strlen(twice), fields, &args, arena, &e), -1);
+}
+
 static void lenient_skips_unknown_members_only(void **state)
 {
     (void)state;
@@ -453,6 +465,7 @@ int main(void)
         TEST(path_and_query_members_are_not_taken_from_a_body),
         TEST(args_of_a_message_hold_them_all),
         TEST(lenient_skips_unknown_members_only),
+        TEST(foreign_json_may_hold_integers_nobody_reads),
         TEST(raw_objects_keep_their_numbers_and_names),
         TEST(a_full_arena_is_an_error),
         TEST(unset_members_are_null_or_empty),
