@@ -4,6 +4,7 @@
 import os
 import shutil
 import socket
+import subprocess
 import tempfile
 import time
 import unittest
@@ -253,20 +254,6 @@ class Ends(DockerTest):
         self.gateway.start()
         self.assert_failed(sandbox, grant, "engine_lost")
 
-    def test_a_restarted_gateway_adopts_and_stops(self):
-        self.start()
-        sandbox, grant = self.opened()
-        client = self.gateway.connect(grant)
-        self.gateway.kill9()
-        client.send_text("alone")
-        self.assertEqual(client.recv(20)[1], b"alone")
-        self.gateway.start()
-        again, _ = self.gateway.open(self.chat)
-        self.assertEqual(again["session_id"], sandbox["session_id"])
-        self.assertEqual(len(self.docker.of_gateway(self.gateway)), 1)
-        self.gateway.expect(200, "POST", f"/sandboxes/{sandbox['session_id']}/stop", {"grace_s": 5})
-        self.assert_nothing_left()
-
     def copy_of(self, sandbox, name, **labels):
         """A container with the labels of this session's, some of them changed."""
         own = self.docker.inspect(sandbox["container_id"])["Config"]["Labels"]
@@ -388,6 +375,61 @@ class Outages(DockerTest):
         self.assert_nothing_left()
         again, _ = self.gateway.open(self.chat)
         self.assertNotEqual(again["session_id"], sandbox["session_id"])
+
+
+class OverTls(DockerTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.certs = tempfile.mkdtemp(prefix="lhc-")
+        cls.addClassCleanup(shutil.rmtree, cls.certs)
+        make_certificates(cls.certs)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            cls.address = f"127.0.0.1:{free.getsockname()[1]}"
+        cls.docker = Docker(hosts=["tcp://" + cls.address], start=False)
+        cls.addClassCleanup(cls.docker.cleanup)
+        files = {"cacert": "ca.pem", "cert": "server.pem", "key": "server.key"}
+        cls.docker.options = ["--tlsverify"] + [
+            f"--tls{name}={cls.certs}/{file}" for name, file in files.items()
+        ]
+        cls.docker.start()
+        cls.docker.image("lh/busybox", busybox())
+
+    def engine(self, **tls):
+        return {"base_url": "tcp://" + self.address, "tls": tls}
+
+    def test_an_engine_is_reached_over_tls_with_a_client_certificate(self):
+        own = {"ca_file": "ca.pem", "cert_file": "client.pem", "key_file": "client.key"}
+        self.start(docker=self.engine(**{k: os.path.join(self.certs, v) for k, v in own.items()}))
+        _, grant = self.gateway.open(self.chat, lease={})
+        self.assertEqual(self.say(grant), "hello")
+
+    def test_without_a_certificate_of_its_own_it_is_refused(self):
+        self.start(docker=self.engine(ca_file=os.path.join(self.certs, "ca.pem")))
+        answer = self.gateway.expect(503, "POST", "/sandboxes", {"chat_id": self.chat})
+        self.assertEqual(answer["code"], "sandbox_list_failed")
+
+    def test_an_engine_that_proves_nothing_is_not_spoken_to(self):
+        own = {"cert_file": "client.pem", "key_file": "client.key"}  # and the system's authorities
+        self.start(docker=self.engine(**{k: os.path.join(self.certs, v) for k, v in own.items()}))
+        answer = self.gateway.expect(503, "POST", "/sandboxes", {"chat_id": self.chat})
+        self.assertEqual(answer["code"], "sandbox_list_failed")
+
+
+def make_certificates(directory):
+    """ca.pem, and server and client .pem and .key signed by it."""
+
+    def openssl(*words):
+        subprocess.run(["openssl", *words], cwd=directory, check=True, capture_output=True)
+
+    new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    openssl("req", "-x509", *new_key, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=test ca")
+    for name, use in (("server", "serverAuth"), ("client", "clientAuth")):
+        with open(os.path.join(directory, "ext"), "w", encoding="ascii") as out:
+            out.write(f"extendedKeyUsage={use}\nsubjectAltName=IP:127.0.0.1\n")
+        openssl("req", *new_key, "-keyout", name + ".key", "-out", "csr", "-subj", "/CN=" + name)
+        openssl("x509", "-req", "-in", "csr", "-CA", "ca.pem", "-CAkey", "ca.key",
+                "-CAcreateserial", "-extfile", "ext", "-out", name + ".pem")  # fmt: skip
 
 
 if __name__ == "__main__":

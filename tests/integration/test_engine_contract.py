@@ -10,6 +10,7 @@ import os
 import time
 import unittest
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 from docker import Docker, busybox
 from gateway import Gateway
@@ -45,6 +46,7 @@ class Contract:
             {"name": "shell", "command": SHELL},
             {"name": "missing", "command": ["/no/such/program"]},
             {"name": "three", "command": ["/bin/sh", "-c", "sleep 0.5; exit 3"]},
+            {"name": "killed", "command": ["/bin/sh", "-c", "sleep 0.5; kill -9 $$"]},
         ]
         overrides = {"profiles": profiles, **self.overrides()}
         overrides["sandbox"] = {**overrides.get("sandbox", {}), **more.pop("sandbox", {})}
@@ -138,15 +140,64 @@ class Contract:
         self.assertEqual(self.everything(), [])
         gateway.open(self.chat)
 
-    def test_an_own_end_is_seen_with_its_reason(self):
-        gateway = self.start()
-        sandbox, _ = gateway.open(self.chat, lease={}, profile="three")
+    def assert_ends(self, profile, reason):
+        gateway = self.gateway
+        sandbox, grant = gateway.open(self.chat, lease={}, profile=profile)
         path = f"/sandboxes/{sandbox['session_id']}"
         self.wait("failed", lambda: gateway.expect(200, "GET", path)["status"] == "failed")
-        self.assertEqual(gateway.expect(200, "GET", path)["reason"], "exited(3)")
+        self.assertEqual(gateway.expect(200, "GET", path)["reason"], reason)
+        lease = gateway.expect(200, "GET", f"/leases/{grant['lease']['lease_id']}")
+        self.assertEqual(lease["state"], "closed")
         self.assertEqual(self.everything(), [])
-        again, _ = gateway.open(self.chat)
-        self.assertNotEqual(again["session_id"], sandbox["session_id"])
+        return sandbox
+
+    def test_an_own_end_is_seen_with_its_reason(self):
+        self.start()
+        first = self.assert_ends("three", "exited(3)")
+        second = self.assert_ends("killed", "signaled(9)")
+        self.assertEqual(second["generation"], first["generation"] + 1)
+
+    def test_fifty_creates_at_once_start_one_sandbox(self):
+        gateway = self.start()
+        with ThreadPoolExecutor(50) as pool:
+            answers = list(pool.map(lambda _: gateway.open(self.chat)[0], range(50)))
+        self.assertEqual(len({a["session_id"] for a in answers}), 1)
+        self.assertEqual(len({a["container_id"] for a in answers}), 1)
+        self.assertEqual(len(self.running()), 1)
+
+    def test_a_restarted_gateway_adopts_what_goes_on(self):
+        gateway = self.start()
+        sandbox, grant = gateway.open(self.chat, lease={})
+        client = gateway.connect(grant)
+        self.addCleanup(client.close)
+        for end in (gateway.kill9, gateway.stop):
+            end()
+            client.send_text("alone")
+            self.assertEqual(client.recv(20)[1], b"alone")
+            gateway.start()
+            again, _ = gateway.open(self.chat)
+            self.assertEqual(again["session_id"], sandbox["session_id"])
+            self.assertEqual(len(self.running()), 1)
+        path = f"/sandboxes/{sandbox['session_id']}/stop"
+        for _ in range(2):
+            stopped = gateway.expect(200, "POST", path, {"reason": "done", "grace_s": 2})
+            self.assertEqual((stopped["status"], stopped["reason"]), ("stopped", "done"))
+        self.assertEqual(self.everything(), [])
+
+    def test_an_idle_one_is_stopped_and_leaves_nothing(self):
+        gateway = self.start(sandbox={"ttl_seconds": 1, "cleanup_interval_seconds": 1})
+        sandbox, _ = gateway.open(self.chat)
+        path = f"/sandboxes/{sandbox['session_id']}"
+        self.wait("stopped", lambda: gateway.expect(200, "GET", path)["status"] == "stopped")
+        self.assertEqual(gateway.expect(200, "GET", path)["reason"], "idle")
+        self.assertEqual(self.everything(), [])
+
+    def test_a_host_path_that_is_missing_fails_the_start_and_leaves_nothing(self):
+        gateway = self.start(sandbox={"dependencies_host_path": "/no/such/bundles"})
+        answer = gateway.expect(503, "POST", "/sandboxes", {"chat_id": self.chat})
+        self.assertEqual(answer["code"], "sandbox_start_failed")
+        self.assertIn("dependencies_host_path", answer["detail"])
+        self.assertEqual(self.everything(), [])
 
     def wait(self, what, condition, seconds=15):
         deadline = time.monotonic() + seconds
