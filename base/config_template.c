@@ -42,7 +42,7 @@ const char config_template[] =
     "  service_name: leasehold\n"
     "  logs_endpoint: \"\"\n"
     "  metrics_endpoint: \"\"\n"
-    "  traces_endpoint: \"\"\n"
+    "  traces_endpoint: \"\"                     # http://127.0.0.1:4318/v1/traces\n"
     "  metric_export_interval: 1000            # milliseconds\n"
     "\n"
     "docker:                                   # used by engine: docker\n"

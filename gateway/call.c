@@ -6,6 +6,7 @@
 #include "meters.h"
 #include "op.h"
 #include "services.h"
+#include "spans.h"
 #include "stream.h"
 #include "trail.h"
 
@@ -52,7 +53,7 @@ static void log_call(const struct call *c)
               LF_ID("key_id", &c->caller.key_id),
               LF_STR("code", c->rc ? err_code_name(c->e.code) : NULL),
               LF_STR("detail", c->rc ? c->e.msg : NULL), LF_INT("errno", c->rc ? c->e.sys : 0),
-              LF_INT("us", clock_boot_us(c->s->clock) - c->started_us));
+              LF_INT("us", clock_boot_us(c->s->clock) - c->started_us), LF_TRACE(&c->trace));
 }
 
 /* The reply of a call that was answered early, by another. */

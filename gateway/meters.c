@@ -211,6 +211,12 @@ static const struct metric_spec specs[METERS] = {
                              .help =
                                  "Entries not written because a door or strangers made too many.",
                              .kind = METRIC_COUNTER},
+    [METER_SPANS_EXPORTED] = {.name = "leasehold_trace_spans_exported_total",
+                              .help = "Spans that the collector took.",
+                              .kind = METRIC_COUNTER},
+    [METER_SPANS_DROPPED] = {.name = "leasehold_trace_spans_dropped_total",
+                             .help = "Spans lost: the queue was full, or nobody took them.",
+                             .kind = METRIC_COUNTER},
     [METER_RETENTION_REMOVED] = {.name = "leasehold_retention_removed_total",
                                  .help = "Things that retention has removed.",
                                  .kind = METRIC_COUNTER,

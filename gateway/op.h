@@ -16,6 +16,7 @@
 #include "leasehold/model.h"
 #include "leasehold/store.h"
 #include "server.h"
+#include "trace.h"
 
 struct services;
 struct call;
@@ -146,7 +147,7 @@ struct call {
     struct arena *arena; /* holds the call itself, args and result */
     struct caller caller;
     char request_id[65];
-    char traceparent[56];
+    struct trace_context trace_parent, trace; /* the client's span, and ours that it is told of */
     uint64_t conn;
     int64_t started_us;
     int64_t deadline_us; /* it does not begin to run after this */

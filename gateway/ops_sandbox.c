@@ -244,7 +244,9 @@ int op_sandbox_open(struct call *c, struct err *e)
                                 .profile = a->profile,
                                 .idle_ttl_s = a->idle_ttl_s,
                                 .hooks = &hooks,
-                                .caller = &c->caller};
+                                .caller = &c->caller,
+                                .trace = &c->trace,
+                                .trace_parent = &c->trace_parent};
     struct lease_request request = {0};
     struct session_opened opened;
 
@@ -295,7 +297,11 @@ int op_sandbox_create(struct call *c, struct err *e)
 {
     const struct chat_args *a = c->args;
     struct session_hooks hooks = {.ctx = c, .running = create_running};
-    struct session_open open = {.chat_id = a->chat_id, .hooks = &hooks, .caller = &c->caller};
+    struct session_open open = {.chat_id = a->chat_id,
+                                .hooks = &hooks,
+                                .caller = &c->caller,
+                                .trace = &c->trace,
+                                .trace_parent = &c->trace_parent};
     struct session_opened opened;
 
     return ensure_chat(c, &a->chat_id, e) || session_open(c->s, &open, &opened, e) ? -1 : 0;
@@ -402,7 +408,8 @@ int op_sandbox_stop(struct call *c, struct err *e)
                                 .status = SANDBOX_STOPPED,
                                 .close_code = CLOSE_REVOKED,
                                 .grace_ms = a->grace_s * 1000,
-                                .caller = &c->caller};
+                                .caller = &c->caller,
+                                .trace = &c->trace_parent};
     struct sandbox ended;
 
     if (store_read(c->s->store, look_row, &look, e) || session_stop(c->s, &stop, &ended, e))

@@ -19,8 +19,12 @@ static void extra_headers(const struct call *c, struct buf *out)
 {
     if (c->extra)
         buf_add_str(out, c->extra);
-    if (c->traceparent[0])
-        buf_printf(out, "traceparent: %s\r\n", c->traceparent);
+    if (c->trace.trace_id[0]) {
+        char text[56];
+
+        traceparent_write(&c->trace, text);
+        buf_printf(out, "traceparent: %s\r\n", text);
+    }
     if (c->rc && (c->status == 503 || c->status == 429))
         buf_printf(out, "Retry-After: %d\r\n", c->retry_s ? c->retry_s : 1);
     if (c->rc && c->status == 401)
@@ -262,8 +266,8 @@ static struct call *call_of(struct services *s, const struct http_request *r)
     struct call *c =
         call_begin(s, r->conn, r->peer, r->request_id ? r->request_id : "", rest_reply);
 
-    if (c && r->traceparent)
-        (void)traceparent_continue(r->traceparent, c->traceparent);
+    if (c && r->traceparent && traceparent_read(r->traceparent, &c->trace_parent))
+        trace_child(&c->trace, &c->trace_parent);
     return c;
 }
 

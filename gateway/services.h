@@ -30,6 +30,7 @@ struct sessions;
 struct spools;
 struct files;
 struct streams;
+struct tracer;
 struct trail;
 
 struct services {
@@ -52,6 +53,7 @@ struct services {
     struct streams *streams;        /* loop */
     struct files *files;            /* any thread, see files.h */
     struct meters *meters;          /* any thread, see meters.h */
+    struct tracer *tracer;          /* any thread, see spans.h; NULL: no spans are recorded */
     struct server *server;          /* loop, see server.h */
     struct auth *auth;              /* loop */
     struct limits *limits;          /* loop */

@@ -24,6 +24,7 @@ struct opening {
     struct sandbox sandbox; /* the one being opened */
     struct id new_id;       /* of a new one */
     bool replaces;
+    struct span span;
     char secret[DOOR_SECRET_TEXT];
     struct buf cert_pem, key_pem; /* of the door's TLS; empty: plain */
 };
@@ -96,7 +97,7 @@ static int reuse(struct opening *op, struct err *e)
     if (store_write(op->s->store, reuse_row, op, e))
         return -1;
     log_event(op->s->log, LOG_INFO, "sandbox_reused", LF_ID("session_id", &op->sandbox.session_id),
-              LF_ID("chat_id", &op->sandbox.chat_id));
+              LF_ID("chat_id", &op->sandbox.chat_id), LF_TRACE(&op->span.self));
     return 0;
 }
 
@@ -213,7 +214,7 @@ static int start_recorded(struct opening *op, struct sandbox_start *start, struc
 
     start->spool_fd =
         is_recorded(op->profile) ? spools_open(op->s, session_id, &start->spool_max) : -1;
-    rc = session_host_start(op->s, start, &op->sandbox, e);
+    rc = session_host_start(op->s, start, &op->span.self, &op->sandbox, e);
     if (start->spool_fd >= 0)
         close(start->spool_fd);
     if (rc)
@@ -256,8 +257,8 @@ static int start_and_record(struct opening *op, struct err *e)
         return -1;
     if (!store_write(op->s->store, record_row, op, e))
         return 0;
-    if (session_host_stop(op->s, &op->sandbox, 0, &why))
-        session_clean_failed(op->s, &op->sandbox.session_id, &why);
+    if (session_host_stop(op->s, &op->sandbox, 0, &op->span.self, &why))
+        session_clean_failed(op->s, &op->sandbox.session_id, &why, &op->span.self);
     else
         spools_finish(op->s, &op->sandbox.session_id, &op->chat.chat_id);
     return -1;
@@ -265,11 +266,11 @@ static int start_and_record(struct opening *op, struct err *e)
 
 static void log_created(struct opening *op, const char *event)
 {
-    log_event(op->s->log, LOG_INFO, event, LF_ID("session_id", &op->sandbox.session_id),
-              LF_ID("chat_id", &op->sandbox.chat_id),
-              LF_STR("container_id", op->sandbox.container_id),
-              LF_INT("generation", op->sandbox.generation),
-              LF_INT("ms", op->sandbox.started_at - op->sandbox.created_at));
+    log_event(
+        op->s->log, LOG_INFO, event, LF_ID("session_id", &op->sandbox.session_id),
+        LF_ID("chat_id", &op->sandbox.chat_id), LF_STR("container_id", op->sandbox.container_id),
+        LF_INT("generation", op->sandbox.generation),
+        LF_INT("ms", op->sandbox.started_at - op->sandbox.created_at), LF_TRACE(&op->span.self));
 }
 
 static int start(struct opening *op, struct err *e)
@@ -330,15 +331,20 @@ static int take_away(struct opening *op, const char *reason, struct err *e)
                                 .status = ended_itself ? SANDBOX_FAILED : SANDBOX_STOPPED,
                                 .close_code = ended_itself ? CLOSE_AGENT_ENDED : CLOSE_REVOKED,
                                 .grace_ms = 5000,
-                                .replacing = true};
+                                .replacing = true,
+                                .trace = &op->span.self};
     struct sandbox old;
 
+    span_id(&op->span, "sandbox.previous_session.id", &op->sandbox.session_id);
+    span_text(&op->span, "sandbox.previous_container.id", op->sandbox.container_id);
+    span_id(&op->span, "sandbox.new_session.id", &op->new_id);
     if (session_stop(op->s, &stop, &old, e))
         return -1;
     op->replaces = true;
     log_event(op->s->log, LOG_INFO, "sandbox_replaced", LF_ID("session_id", &op->new_id),
               LF_ID("chat_id", &old.chat_id), LF_ID("previous_session_id", &old.session_id),
-              LF_STR("previous_container_id", old.container_id), LF_STR("reason", reason));
+              LF_STR("previous_container_id", old.container_id), LF_STR("reason", reason),
+              LF_TRACE(&op->span.self));
     return 0;
 }
 
@@ -361,8 +367,34 @@ static int open_chat(struct opening *op, struct err *e)
     return start(op, e);
 }
 
+static enum meter_create result_of(int rc, const struct session_opened *o, bool replaced)
+{
+    if (rc)
+        return METER_FAILED;
+    if (o->reused)
+        return METER_REUSED;
+    return replaced ? METER_REPLACED : METER_CREATED;
+}
+
+/* What has become of it: a session that is named without a container never ran. */
+static void span_opened(struct opening *op, enum meter_create result)
+{
+    static const char *const results[] = {[METER_CREATED] = "created",
+                                          [METER_REUSED] = "reused",
+                                          [METER_REPLACED] = "replaced",
+                                          [METER_FAILED] = "error"};
+
+    span_text(&op->span, "sandbox.result", results[result]);
+    if (result == METER_FAILED)
+        return;
+    span_id(&op->span, "session.id", &op->sandbox.session_id);
+    span_text(&op->span, "container.id", op->sandbox.container_id);
+    if (result == METER_REPLACED)
+        span_text(&op->span, "sandbox.new_container.id", op->sandbox.container_id);
+}
+
 static int open_or_fail(struct services *s, const struct session_open *o,
-                        struct session_opened *ret, bool *ret_replaced, struct err *e)
+                        struct session_opened *ret, enum meter_create *ret_result, struct err *e)
 {
     const char *name = o->profile ? o->profile : s->cfg->sandbox.default_profile;
     struct opening op = {.s = s, .o = o, .profile = config_profile_find(s->cfg, name)};
@@ -377,6 +409,8 @@ static int open_or_fail(struct services *s, const struct session_open *o,
         return err_set(e, ERR_INTERNAL, "no memory for a session");
     buf_init(&op.cert_pem, TLS_PEM_MAX);
     buf_init(&op.key_pem, TLS_PEM_MAX);
+    span_begin_as(s->tracer, &op.span, "usecase.create_sandbox", o->trace, o->trace_parent);
+    span_id(&op.span, "chat.id", &o->chat_id);
     rc = open_chat(&op, e);
     arena_free(op.arena);
     OPENSSL_cleanse(op.secret, sizeof op.secret);
@@ -384,7 +418,9 @@ static int open_or_fail(struct services *s, const struct session_open *o,
         OPENSSL_cleanse(op.key_pem.data, op.key_pem.size);
     buf_done(&op.cert_pem);
     buf_done(&op.key_pem);
-    *ret_replaced = op.replaces;
+    *ret_result = result_of(rc, &opened, op.replaces);
+    span_opened(&op, *ret_result);
+    span_end(&op.span, rc, e);
     if (!rc)
         *ret = opened;
     return rc;
@@ -393,12 +429,8 @@ static int open_or_fail(struct services *s, const struct session_open *o,
 int session_open(struct services *s, const struct session_open *o, struct session_opened *ret,
                  struct err *e)
 {
-    bool replaced = false;
-    int rc = open_or_fail(s, o, ret, &replaced, e);
-    enum meter_create result = rc            ? METER_FAILED
-                               : ret->reused ? METER_REUSED
-                               : replaced    ? METER_REPLACED
-                                             : METER_CREATED;
+    enum meter_create result = METER_FAILED;
+    int rc = open_or_fail(s, o, ret, &result, e);
 
     metric_add(meter(s->meters, METER_SANDBOX_CREATE), result, 0, 1);
     return rc;

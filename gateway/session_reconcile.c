@@ -87,9 +87,9 @@ static void session_swept(void *ctx, const struct id *session_id, const struct e
     struct services *s = ctx;
 
     if (e)
-        session_clean_failed(s, session_id, e);
+        session_clean_failed(s, session_id, e, NULL);
     else
-        session_cleaned(s, session_id, "orphan", 0);
+        session_cleaned(s, session_id, "orphan", 0, NULL);
 }
 
 /* --- a round: the part that may block -------------------------------------------------------- */
@@ -101,6 +101,7 @@ struct round {
     bool failed;
     struct err e;
     int swept; /* run directories; -1: not in this round */
+    struct span span;
 };
 
 static int see(void *ctx, const struct engine_seen *s, struct err *e)
@@ -131,7 +132,8 @@ static void round_ask(struct round *r)
     struct sandbox_sweep sweep = {.ctx = s, .known = session_known, .swept = session_swept};
 
     r->swept = -1;
-    r->failed = session_host_list(s, see, r, &r->e) < 0;
+    span_begin(s->tracer, &r->span, "adapter.sandbox.reconcile_sessions", NULL);
+    r->failed = session_host_list(s, see, r, &r->span.self, &r->e) < 0;
     /* Opens wait for this, so a run directory without a row is nobody's. */
     if (!r->failed && !rec->swept) {
         r->swept = sandbox_host_sweep(&s->host, &sweep, &r->e);
@@ -165,10 +167,10 @@ static void removal_run(struct job *job)
 
     if (!is_over(s, &m->session_id))
         return;
-    if (session_host_stop(s, &gone, 0, &e))
-        session_clean_failed(s, &m->session_id, &e);
+    if (session_host_stop(s, &gone, 0, NULL, &e))
+        session_clean_failed(s, &m->session_id, &e, NULL);
     else
-        session_cleaned(s, &m->session_id, "orphan", 0);
+        session_cleaned(s, &m->session_id, "orphan", 0, NULL);
 }
 
 static void removal_done(struct job *job)
@@ -276,11 +278,17 @@ static void round_apply(struct round *r)
     if (r->failed && !rec->failing)
         log_error(s->log, "sandbox_list_failed", &r->e);
     rec->failing = r->failed;
+    if (!r->failed) {
+        span_number(&r->span, "sandbox.discovered_count", HASH_COUNT(r->seen));
+        span_number(&r->span, "sandbox.active_count", HASH_COUNT(r->ss->live));
+    }
+    span_end(&r->span, r->failed ? -1 : 0, &r->e);
     if (r->failed)
         return;
     if (r->swept >= 0)
         log_event(s->log, LOG_INFO, "sandbox_reconciled", LF_INT("active", HASH_COUNT(r->ss->live)),
-                  LF_INT("discovered", HASH_COUNT(r->seen)), LF_INT("orphans_removed", r->swept));
+                  LF_INT("discovered", HASH_COUNT(r->seen)), LF_INT("orphans_removed", r->swept),
+                  LF_TRACE(&r->span.self));
     compare(r);
 }
 

@@ -199,13 +199,13 @@ static int stop(struct services *s, struct stopping *st, struct err *e)
         return 0;
     if (st->leases_n)
         wait_for_cut(s, &o->session_id);
-    if (session_host_stop(s, &st->sandbox, o->grace_ms, e))
+    if (session_host_stop(s, &st->sandbox, o->grace_ms, o->trace, e))
         return -1;
     spools_finish(s, &o->session_id, &st->sandbox.chat_id);
     if (store_write_end(s->store, ended_row, st, e))
         return -1;
     if (!o->replacing)
-        session_cleaned(s, &o->session_id, st->sandbox.reason, st->leases_n);
+        session_cleaned(s, &o->session_id, st->sandbox.reason, st->leases_n, o->trace);
     return 0;
 }
 
@@ -215,7 +215,7 @@ int session_stop(struct services *s, const struct session_stop *o, struct sandbo
     struct stopping st = {.o = o};
 
     if (stop(s, &st, e)) {
-        session_clean_failed(s, &o->session_id, e);
+        session_clean_failed(s, &o->session_id, e, o->trace);
         return -1;
     }
     *ret = st.sandbox;

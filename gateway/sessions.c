@@ -100,6 +100,9 @@ struct check {
     struct services *s;
     struct id session_id;
     bool suspect;
+    struct cleanup_round *round; /* loop; NULL: for another reason than the clock */
+    struct trace_context round_trace;
+    bool cleaned;
 };
 
 static int get_row(struct store_tx *tx, void *arg, struct err *e)
@@ -164,10 +167,27 @@ static bool is_to_end(const struct check *c, const struct sandbox *row, struct s
                                                ends_soon(row) && verdict(c->s, row, ret, status));
 }
 
+static void check_end(struct check *c, const struct sandbox *row, struct session_stop *stop)
+{
+    struct sandbox ended;
+    struct span span;
+    struct err e;
+    int rc;
+
+    span_begin(c->s->tracer, &span, "usecase.cleanup_expired_sandbox", &c->round_trace);
+    session_span_names(&span, row);
+    stop->trace = &span.self;
+    rc = session_stop(c->s, stop, &ended, &e); /* has told; tried again in a while */
+    c->cleaned = !rc;
+    span_text(&span, "sandbox.result", rc ? "error" : "cleaned");
+    span_text(&span, "sandbox.reason", stop->reason);
+    span_end(&span, rc, &e);
+}
+
 static void check_run(struct job *job)
 {
     struct check *c = (struct check *)((char *)job - offsetof(struct check, job));
-    struct sandbox row = {.session_id = c->session_id}, ended;
+    struct sandbox row = {.session_id = c->session_id};
     struct engine_status status;
     struct session_stop stop;
     struct err e;
@@ -175,7 +195,16 @@ static void check_run(struct job *job)
     if (store_read(c->s->store, get_row, &row, &e))
         log_error(c->s->log, "sandbox_check_failed", &e, LF_ID("session_id", &c->session_id));
     else if (is_to_end(c, &row, &stop, &status))
-        (void)!session_stop(c->s, &stop, &ended, &e); /* has told; tried again in a while */
+        check_end(c, &row, &stop);
+}
+
+static void round_leave(struct cleanup_round *r)
+{
+    if (!r || --r->pending)
+        return;
+    span_number(&r->span, "sandbox.cleaned_count", (int64_t)r->cleaned);
+    span_end(&r->span, 0, NULL);
+    free(r);
 }
 
 static struct live *live_find(struct sessions *ss, const struct id *session_id)
@@ -193,6 +222,9 @@ static void check_done(struct job *job)
     struct check *c = (struct check *)((char *)job - offsetof(struct check, job));
     struct live *l = live_find(c->ss, &c->session_id);
 
+    if (c->round)
+        c->round->cleaned += c->cleaned;
+    round_leave(c->round);
     free(c);
     if (!l)
         return;
@@ -218,12 +250,18 @@ static void check_submit(struct live *l)
                         .ss = l->sessions,
                         .s = s,
                         .session_id = l->session_id,
-                        .suspect = l->suspect};
+                        .suspect = l->suspect,
+                        .round = l->sessions->round};
+    if (c->round)
+        c->round_trace = c->round->span.self;
     l->suspect = false;
-    if (lane_submit_keyed(s->runtime, &l->chat_id, &c->job, &e))
+    if (lane_submit_keyed(s->runtime, &l->chat_id, &c->job, &e)) {
         free(c);
-    else
-        l->checking = true;
+        return;
+    }
+    l->checking = true;
+    if (c->round)
+        c->round->pending++;
 }
 
 /* --- watching -------------------------------------------------------------------------------- */
@@ -408,8 +446,14 @@ void sessions_activity(struct sessions *ss, const struct id *session_id, int64_t
 void sessions_cleanup(struct sessions *ss)
 {
     int64_t now = clock_wall_ms(ss->s->clock);
+    struct cleanup_round *round = calloc(1, sizeof *round); /* without memory there is no span */
     struct live *l, *next;
 
+    if (round) {
+        round->pending = 1;
+        span_begin(ss->s->tracer, &round->span, "usecase.cleanup_expired_sandboxes", NULL);
+    }
+    ss->round = round;
     HASH_ITER (hh, ss->live, l, next) {
         if (l->doubtful || l->expires_at <= now) {
             if (l->last_activity_at > l->saved_activity_at)
@@ -417,6 +461,8 @@ void sessions_cleanup(struct sessions *ss)
             check_submit(l);
         }
     }
+    ss->round = NULL;
+    round_leave(round);
     reconcile_round(ss);
 }
 

@@ -75,6 +75,9 @@ struct session_open {
     size_t env_n;
     const struct session_hooks *hooks; /* NULL: none */
     const struct caller *caller;
+    /* Its span, where the caller was told of one already, and the parent of that; NULL or none: a
+     * trace of its own. */
+    const struct trace_context *trace, *trace_parent;
 };
 
 /* Reuses the chat's running sandbox or starts one, and issues the lease in the write that records
@@ -90,8 +93,9 @@ struct session_stop {
     enum sandbox_status status;
     int close_code; /* that clients see at the door */
     int64_t grace_ms;
-    bool replacing;              /* a new one takes its place: told by who does it */
-    const struct caller *caller; /* NULL: the gateway itself */
+    bool replacing;                    /* a new one takes its place: told by who does it */
+    const struct caller *caller;       /* NULL: the gateway itself */
+    const struct trace_context *trace; /* of who asks; NULL: none */
 };
 int session_stop(struct services *s, const struct session_stop *o, struct sandbox *ret,
                  struct err *e) MUST_CHECK;

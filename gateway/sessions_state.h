@@ -6,6 +6,7 @@
 
 #include "ready.h"
 #include "sessions.h"
+#include "spans.h"
 
 /* A session that has not ended, as the loop watches it. */
 struct live {
@@ -24,12 +25,20 @@ struct live {
     UT_hash_handle hh;
 };
 
+/* One look around for sessions past their time: its span ends with the last of its checks. */
+struct cleanup_round {
+    struct span span;
+    size_t pending; /* and one for who looks around */
+    size_t cleaned;
+};
+
 struct sessions {
     struct services *s;
     struct ready *ready;         /* any thread */
     struct live *live;           /* loop */
     struct reconcile *reconcile; /* session_reconcile.c */
     size_t watches, watches_max; /* loop: pidfds */
+    struct cleanup_round *round; /* loop: that checks are submitted for right now */
     struct server_timer *idle_timer;
 };
 
@@ -57,18 +66,24 @@ int reconcile_watch(struct sessions *ss, struct err *e) MUST_CHECK;
 
 /* --- the machine's side, measured (session_host.c); RUNTIME lane ------------------------------- */
 
-int session_host_start(struct services *s, const struct sandbox_start *start, struct sandbox *ret,
+/* `trace`: whose part it is; NULL: nobody's. */
+int session_host_start(struct services *s, const struct sandbox_start *start,
+                       const struct trace_context *trace, struct sandbox *ret,
                        struct err *e) MUST_CHECK;
 int session_host_stop(struct services *s, const struct sandbox *sandbox, int64_t grace_ms,
-                      struct err *e) MUST_CHECK;
+                      const struct trace_context *trace, struct err *e) MUST_CHECK;
 int session_host_list(struct services *s,
                       int (*each)(void *ctx, const struct engine_seen *seen, struct err *e),
-                      void *ctx, struct err *e) MUST_CHECK;
+                      void *ctx, const struct trace_context *trace, struct err *e) MUST_CHECK;
 
 /* A sandbox could not be ended: logs and counts it. */
-void session_clean_failed(struct services *s, const struct id *session_id, const struct err *e);
+void session_clean_failed(struct services *s, const struct id *session_id, const struct err *e,
+                          const struct trace_context *trace);
 void session_cleaned(struct services *s, const struct id *session_id, const char *reason,
-                     size_t leases_n);
+                     size_t leases_n, const struct trace_context *trace);
+
+/* The chat, the session and, once it has one, the container. */
+void session_span_names(struct span *span, const struct sandbox *s);
 
 /* A reason of an end that nobody asked for: the session has failed, also when its end has to be tried
  * again. */

@@ -134,15 +134,40 @@ static void only_a_valid_traceparent_is_continued(void **state)
         "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
         "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01x",
     };
+    struct trace_context sent, ours;
     char out[56];
 
     (void)state;
-    assert_true(traceparent_continue(good, out));
+    assert_true(traceparent_read(good, &sent));
+    assert_string_equal(sent.span_id, "00f067aa0ba902b7");
+    assert_true(sent.sampled);
+    trace_child(&ours, &sent);
+    traceparent_write(&ours, out);
     assert_memory_equal(out, good, 36);
     assert_memory_not_equal(out + 36, good + 36, 16);
     assert_string_equal(out + 52, "-01");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_false(traceparent_continue(bad[i], out));
+        assert_false(traceparent_read(bad[i], &sent));
+}
+
+static void the_senders_choice_to_record_is_kept(void **state)
+{
+    static const char *const flags[] = {"00", "01", "02", "03", "a0", "ff"};
+    char text[] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
+    struct trace_context sent, ours;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        memcpy(text + 53, flags[i], 2);
+        assert_true(traceparent_read(text, &sent));
+        assert_int_equal(sent.sampled, i == 1 || i == 3 || i == 5);
+        trace_child(&ours, &sent);
+        assert_int_equal(ours.sampled, sent.sampled);
+    }
+    trace_child(&ours, NULL);
+    assert_true(ours.sampled);
+    assert_int_equal(strspn(ours.trace_id, "0123456789abcdef"), 32);
+    assert_int_equal(strspn(ours.span_id, "0123456789abcdef"), 16);
 }
 
 int main(void)
@@ -156,6 +181,7 @@ int main(void)
         cmocka_unit_test(a_length_ends_an_escape),
         cmocka_unit_test(a_request_id_is_the_clients_if_it_is_visible_ascii),
         cmocka_unit_test(only_a_valid_traceparent_is_continued),
+        cmocka_unit_test(the_senders_choice_to_record_is_kept),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
