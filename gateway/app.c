@@ -311,26 +311,6 @@ static size_t queue_max(const char *variable, size_t otherwise)
     return text ? strtoul(text, NULL, 10) : otherwise;
 }
 
-static int tracer_make(struct app *a, struct err *e)
-{
-    const struct tracer_options o = {
-        .endpoint = a->cfg.otel.traces_endpoint,
-        .service_name = a->cfg.otel.service_name,
-        .service_version = LEASEHOLD_VERSION,
-        .node = a->cfg.app.node,
-        .clock = a->s.clock,
-        .log = a->s.log,
-        .exported = meter(a->s.meters, METER_SPANS_EXPORTED),
-        .dropped = meter(a->s.meters, METER_SPANS_DROPPED),
-        .queue_max = queue_max("LEASEHOLD_TEST_SPANS_MAX", 0),
-    };
-
-    if (!a->cfg.tracing_enabled || !*o.endpoint)
-        return 0;
-    a->s.tracer = tracer_new(&o, e);
-    return a->s.tracer ? 0 : -1;
-}
-
 static int store_make(struct app *a, struct err *e)
 {
     char path[4096];
@@ -460,8 +440,10 @@ static int histories_restore(struct app *a, struct err *e)
 
 static int app_make(struct app *a, struct err *e)
 {
-    return log_make(a, e) || meters_make(a, e) || tracer_make(a, e) || run_dir_take(a, e) ||
-                   keys_load(a, e) || host_make(a, e) || server_make(a, e) || store_make(a, e) ||
+    return log_make(a, e) || meters_make(a, e) ||
+                   tracer_open(&a->s, queue_max("LEASEHOLD_TEST_SPANS_MAX", 0), e) ||
+                   run_dir_take(a, e) || keys_load(a, e) || host_make(a, e) || server_make(a, e) ||
+                   store_make(a, e) ||
                    threads_make(&a->s, queue_max("LEASEHOLD_TEST_QUEUE_MAX", 0), e) ||
                    artifacts_open(&a->s, a->o->objects_new, e) || brokers_make(a, e) ||
                    openapi_make(a, e) || local_key_make(&a->s, e) || histories_restore(a, e) ||

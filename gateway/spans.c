@@ -13,6 +13,8 @@
 
 #include "leasehold/http_client.h"
 #include "leasehold/json.h"
+#include "meters.h"
+#include "services.h"
 
 #define QUEUE_MAX    1024
 #define BATCH_MAX    128
@@ -325,4 +327,24 @@ void tracer_free(struct tracer *t)
         pthread_join(t->thread, NULL);
     }
     tracer_release(t);
+}
+
+int tracer_open(struct services *s, size_t queue_max, struct err *e)
+{
+    const struct tracer_options o = {
+        .endpoint = s->cfg->otel.traces_endpoint,
+        .service_name = s->cfg->otel.service_name,
+        .service_version = LEASEHOLD_VERSION,
+        .node = s->cfg->app.node,
+        .clock = s->clock,
+        .log = s->log,
+        .exported = meter(s->meters, METER_SPANS_EXPORTED),
+        .dropped = meter(s->meters, METER_SPANS_DROPPED),
+        .queue_max = queue_max,
+    };
+
+    if (!s->cfg->tracing_enabled || !*o.endpoint)
+        return 0;
+    s->tracer = tracer_new(&o, e);
+    return s->tracer ? 0 : -1;
 }

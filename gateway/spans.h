@@ -25,6 +25,11 @@ struct tracer_options {
     size_t queue_max; /* 0: as usual */
 };
 
+struct services;
+
+/* s->tracer, if the configuration wants one. */
+int tracer_open(struct services *s, size_t queue_max, struct err *e) MUST_CHECK;
+
 /* NULL with *e. */
 struct tracer *tracer_new(const struct tracer_options *o, struct err *e);
 void tracer_free(struct tracer *t); /* sends what is queued, for two seconds at most */
