@@ -16,43 +16,9 @@
 
 #include "artifacts.h"
 #include "idempotency.h"
-#include "leasehold/json.h"
 #include "leasehold/chatdir.h"
 #include "meters.h"
 #include "ops.h"
-
-/* --- names ----------------------------------------------------------------------------------- */
-
-bool artifact_name_ok(const char *name)
-{
-    size_t len = strlen(name);
-
-    if (!len || len > 255 || !utf8_valid(name, len))
-        return false;
-    for (const unsigned char *p = (const unsigned char *)name; *p; p++)
-        if (*p < 0x20 || *p == 0x7f || *p == '/' || *p == '\\')
-            return false;
-    return strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
-}
-
-static bool is_attr_char(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           (c && strchr("!#$&+-.^_`|~", c));
-}
-
-void artifact_disposition(const char *name, struct buf *ret)
-{
-    buf_add_str(ret, "attachment; filename=\"");
-    for (const char *p = name; *p; p++)
-        buf_add_char(ret, *p < 0x20 || *p > 0x7e || *p == '"' || *p == '%' ? '_' : *p);
-    buf_add_str(ret, "\"; filename*=UTF-8''");
-    for (const char *p = name; *p; p++)
-        if (is_attr_char(*p))
-            buf_add_char(ret, *p);
-        else
-            buf_printf(ret, "%%%02X", (unsigned char)*p);
-}
 
 /* --- the row --------------------------------------------------------------------------------- */
 

@@ -73,9 +73,4 @@ int artifact_upload_store(struct artifact_upload *u, struct err *e) MUST_CHECK;
 /* Ends it, whether it is stored or not: without, its row goes, or is left to the sweep. */
 void artifact_upload_end(struct artifact_upload *u);
 
-bool artifact_name_ok(const char *name);
-
-/* "attachment; …" with the name twice: plain, and as RFC 8187 wants it. */
-void artifact_disposition(const char *name, struct buf *ret);
-
 #endif

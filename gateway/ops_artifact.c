@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "artifacts.h"
+#include "http_when.h"
 #include "idempotency.h"
+#include "leasehold/file_name.h"
 #include "ops.h"
 
 #define LINK_CAP 16384
@@ -137,8 +139,8 @@ static int take_name(const struct artifact_put_args *a, bool streams, struct art
         given = slash ? slash + 1 : a->path;
     if (!given)
         return err_field(e, "/name", "parameter name is missing");
-    if (!artifact_name_ok(given))
-        return err_set(e, ERR_INVALID_ATTACHMENT_NAME, "the name of an artifact is not valid");
+    if (file_name_check(given, e))
+        return -1;
     snprintf(ret->name, sizeof ret->name, "%s", given);
     return 0;
 }
@@ -264,6 +266,18 @@ static const char *link_origin(const struct call *c)
     return *own ? own : server_url(c->s->server);
 }
 
+/* The value of the header; NULL without memory. */
+static const char *disposition(const char *name, struct buf *line)
+{
+    static const char header[] = "Content-Disposition: ";
+
+    http_disposition(name, line);
+    if (!buf_ok(line) || line->len < sizeof header + 1)
+        return NULL;
+    line->data[line->len - 2] = '\0'; /* its line end */
+    return line->data + sizeof header - 1;
+}
+
 static int make_link(struct call *c, const struct artifact *a, int64_t now_ms,
                      struct artifact_link *ret, struct err *e)
 {
@@ -274,14 +288,13 @@ static int make_link(struct call *c, const struct artifact *a, int64_t now_ms,
 
     buf_init(&said, 4096);
     buf_init(&url, LINK_CAP);
-    artifact_disposition(a->name, &said);
     const struct object_presign p = {.key = a->object_key,
                                      .origin = link_origin(c),
-                                     .disposition = said.data,
+                                     .disposition = disposition(a->name, &said),
                                      .content_type = a->content_type,
                                      .now_s = now_ms / 1000,
                                      .expires_s = lifetime_s};
-    rc = buf_ok(&said) ? o->v->presign(o, &p, &url, e)
+    rc = p.disposition ? o->v->presign(o, &p, &url, e)
                        : err_set(e, ERR_INTERNAL, "no memory for a link");
     if (!rc) {
         ret->url = arena_strndup(c->arena, url.data, url.len);

@@ -87,6 +87,8 @@
      .path = "/objects/{user_id}/{chat_id}/{artifact_id}",
      .lane = ON_OBJECT,
      .status = 200,
+     .also = {206},
+     .conditional = true,
      .rest_alias = true,
      .media = "application/octet-stream",
      IN(object_get_in, object_get_args),

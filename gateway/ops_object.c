@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include "artifacts.h"
+#include "http_when.h"
 #include "ops.h"
+
+#define HEADERS_CAP 4096
 
 const struct field object_get_in[] = {
     FIELD_ID(struct object_get_args, user_id, .flags = FIELD_REQUIRED | FIELD_PATH,
@@ -29,7 +32,9 @@ struct object_reading {
     int fd;
     int64_t at;
     struct object_info info;
-    struct objects_check *check; /* of what has been read so far */
+    struct objects_check
+        *check;              /* of what has been read so far; NULL: of a range there is no sum */
+    struct http_range range; /* … which is this one */
 };
 
 /* The key of the link's path: artifacts of another store have none here. */
@@ -65,23 +70,45 @@ static bool is_header_text(const char *s)
     return true;
 }
 
-/* They were signed by us; a line end in them would still be one too many. */
-static int answer_as(struct call *c, const struct object_get_args *a, struct err *e)
+/* One range is served; several, which no link needs, as the whole. */
+static int take_range(struct call *c, struct object_reading *r, struct err *e)
 {
-    static const char format[] = "Content-Disposition: %s\r\nX-Content-Type-Options: nosniff\r\n"
-                                 "Cache-Control: private, no-store\r\n";
-    const char *said = a->disposition ? a->disposition : "attachment";
-    size_t size = sizeof format + strlen(said);
-    char *lines = call_alloc(c, size);
+    struct http_range ranges[HTTP_RANGES_MAX];
+    int n = *c->when.range && !c->head_only ? http_ranges(c->when.range, r->info.size_bytes, ranges)
+                                            : 0;
 
-    if (!lines)
-        return err_set(e, ERR_INTERNAL, "no memory for the answer");
+    if (n < 0)
+        return err_set(e, ERR_RANGE_NOT_SATISFIABLE, "the artifact has %lld bytes",
+                       (long long)r->info.size_bytes);
+    r->range = n == 1 ? ranges[0] : (struct http_range){0, r->info.size_bytes};
+    if (n == 1) {
+        c->status = 206;
+        return 0;
+    }
+    r->check = objects_check_new();
+    return r->check ? 0 : err_set(e, ERR_INTERNAL, "no memory for the answer");
+}
+
+/* They were signed by us; a line end in them would still be one too many. */
+static int answer_as(struct call *c, const struct object_get_args *a,
+                     const struct object_reading *r, struct err *e)
+{
+    const char *said = a->disposition ? a->disposition : "attachment";
+    struct buf b;
+
     if (!is_header_text(said) || (a->content_type && !is_header_text(a->content_type)))
         return err_set(e, ERR_FORBIDDEN, "the link does not hold");
-    snprintf(lines, size, format, said);
-    c->extra = lines;
+    buf_init(&b, HEADERS_CAP);
+    buf_printf(&b, "Content-Disposition: %s\r\nAccept-Ranges: bytes\r\n", said);
+    buf_add_str(&b, "X-Content-Type-Options: nosniff\r\nCache-Control: private, no-store\r\n"
+                    "Content-Security-Policy: default-src 'none'; sandbox\r\n");
+    if (c->status == 206)
+        buf_printf(&b, "Content-Range: bytes %lld-%lld/%lld\r\n", (long long)r->range.from,
+                   (long long)(r->range.from + r->range.len - 1), (long long)r->info.size_bytes);
+    c->extra = buf_ok(&b) ? arena_strndup(c->arena, b.data, b.len) : NULL;
     c->raw_type = a->content_type;
-    return 0;
+    buf_done(&b);
+    return c->extra ? 0 : err_set(e, ERR_INTERNAL, "no memory for the answer");
 }
 
 static void reading_close(struct object_reading *r)
@@ -99,23 +126,19 @@ int op_object_get(struct call *c, struct err *e)
         return err_set(e, ERR_INTERNAL, "no memory for the answer");
     if (open_object(c, a, r, e))
         return -1;
-    r->check = objects_check_new();
-    if (!r->check || answer_as(c, a, e)) {
-        if (!r->check)
-            (void)err_set(e, ERR_INTERNAL, "no memory for the answer");
+    if (take_range(c, r, e) || answer_as(c, a, r, e)) {
         reading_close(r);
         return -1;
     }
     c->state = r;
     c->streams = true;
-    c->answer_len = r->info.size_bytes;
+    c->answer_len = r->range.len;
     return 0;
 }
 
 /* The last piece goes only when the sum of the whole holds: a damaged file is a broken connection. */
-int op_object_give(struct call *c, struct op_piece *piece, struct err *e)
+static int give_checked(struct object_reading *r, struct op_piece *piece, struct err *e)
 {
-    struct object_reading *r = c->state;
     int64_t left = r->info.size_bytes - r->at;
     size_t want = left < SERVER_PIECE ? (size_t)left : SERVER_PIECE;
     char chunk[SERVER_PIECE];
@@ -128,6 +151,19 @@ int op_object_give(struct call *c, struct op_piece *piece, struct err *e)
     if (objects_check_add(r->check, chunk, (size_t)n, e))
         return -1;
     return r->at < r->info.size_bytes ? 0 : objects_check_end(r->check, r->info.sha256, e);
+}
+
+int op_object_give(struct call *c, struct op_piece *piece, struct err *e)
+{
+    struct object_reading *r = c->state;
+
+    if (r->check)
+        return give_checked(r, piece, e);
+    piece->fd = r->fd;
+    piece->offset = r->range.from;
+    piece->len = r->range.len;
+    piece->last = true;
+    return 0;
 }
 
 void op_object_close(struct call *c)

@@ -36,11 +36,11 @@ def data_of(size):
     return (hashlib.sha512(b"artifact").digest() * (size // 64 + 1))[:size]
 
 
-def fetch(url):
+def fetch(url, headers=None):
     parts = urllib.parse.urlsplit(url)
     wire = http.client.HTTPConnection(parts.netloc, timeout=30)
     try:
-        wire.request("GET", f"{parts.path}?{parts.query}")
+        wire.request("GET", f"{parts.path}?{parts.query}", headers=headers or {})
         answer = wire.getresponse()
         return answer.status, answer.headers, answer.read()
     finally:
@@ -353,6 +353,16 @@ class OnDisk(Life, ArtifactTest):
         self.assertEqual(fetch(url.replace("text%2Fplain", "text%2Fhtml"))[0], 403)
         self.assertEqual(fetch(url[:-1] + ("0" if url[-1] != "0" else "1"))[0], 403)
         self.assertEqual(fetch(url.split("?")[0])[0], 422)
+
+    def test_a_link_serves_ranges(self):
+        self.make()
+        url = self.link(self.put(b"0123456789"))["url"]
+        for text, want in (("bytes=2-4", b"234"), ("bytes=-1", b"9"), ("bytes=9-", b"9")):
+            status, headers, body = fetch(url, {"Range": text})
+            self.assertEqual((status, body), (206, want))
+            self.assertTrue(headers["Content-Range"].endswith("/10"))
+        self.assertEqual(fetch(url, {"Range": "bytes=10-"})[0], 416)
+        self.assertEqual(fetch(url, {"Range": "bytes=0-1,5-6"})[0], 200)
 
     def test_a_damaged_object_breaks_off(self):
         self.make()
