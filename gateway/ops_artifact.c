@@ -34,6 +34,7 @@ const struct field artifact_in[] = {
 
 const struct field artifact_list_in[] = {
     PAGE_IN(struct artifact_list_args),
+    FIELD_ID(struct artifact_list_args, chat_id, .flags = FIELD_QUERY, .doc = "only this chat's"),
     FIELD_ID(struct artifact_list_args, user_id, .flags = FIELD_QUERY, .doc = "only this user's"),
     FIELD_ENUM(struct artifact_list_args, state, .flags = FIELD_QUERY,
                .has = offsetof(struct artifact_list_args, has_state), .names = artifact_state_names,

@@ -24,7 +24,7 @@
      IN(artifact_list_in, artifact_list_args),
      OUT(artifact_list_out, page),
      .run = op_artifact_list,
-     .audit = {{"user", "user_id"}, {"artifact", NULL}},
+     .audit = {{"chat", "chat_id"}, {"user", "user_id"}, {"artifact", NULL}},
      .doc = "Artifacts, oldest first."},
     {.name = "artifact.list_chat",
      .method = HTTP_GET,

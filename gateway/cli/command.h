@@ -40,6 +40,9 @@ int rest_show(const struct cli *cli, const struct command *cmd, const struct opt
 int file_put_run(const struct cli *cli, const struct command *cmd, const struct options *o);
 int file_get_run(const struct cli *cli, const struct command *cmd, const struct options *o);
 int file_rm_run(const struct cli *cli, const struct command *cmd, const struct options *o);
+/* artifact.c */
+int artifact_put_run(const struct cli *cli, const struct command *cmd, const struct options *o);
+int artifact_get_run(const struct cli *cli, const struct command *cmd, const struct options *o);
 
 /* One lease is named in the path, many by a selector in the body. */
 int revoke_run(const struct cli *cli, const struct command *cmd, const struct options *o);

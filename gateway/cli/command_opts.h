@@ -111,4 +111,8 @@ extern const struct opt_spec audit_opts[];
 extern const struct opt_spec file_put_opts[], file_get_opts[], file_list_opts[], file_name_opts[],
     file_chat_opts[], file_id_opts[];
 
+/* commands_artifact.c */
+extern const struct opt_spec artifact_put_opts[], artifact_get_opts[], artifact_list_opts[],
+    artifact_id_opts[], artifact_ack_opts[];
+
 #endif

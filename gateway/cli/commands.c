@@ -1,3 +1,4 @@
+#include "artifact.h"
 #include "command_opts.h"
 #include "views.h"
 
@@ -290,6 +291,7 @@ const struct command commands[] = {
      .timeout_ms = QUICK,
      .run = history_run},
 #include "commands_file_rows.h"
+#include "commands_artifact_rows.h"
     {.name = "workspace create",
      .summary = "Make a user's workspace, if there is none.",
      .opts = workspace_get_opts,

@@ -17,17 +17,22 @@
 #define PATH_CAP  4096
 #define ARENA_CAP (1024UL * 1024)
 
+void path_add_escaped(struct buf *path, const char *text)
+{
+    for (const unsigned char *p = (const unsigned char *)text; *p != '\0'; p++) {
+        if (isalnum(*p) || strchr("-_.~", *p) != NULL) {
+            buf_add_char(path, (char)*p);
+        } else {
+            buf_printf(path, "%%%02X", *p);
+        }
+    }
+}
+
 void file_path(const struct options *o, const char *name, struct buf *ret)
 {
     buf_init(ret, PATH_CAP);
     buf_printf(ret, "/chats/%s/files/", ID_STR(&options_find(o, "CHAT")->id));
-    for (const unsigned char *p = (const unsigned char *)name; *p != '\0'; p++) {
-        if (isalnum(*p) || strchr("-_.~", *p) != NULL) {
-            buf_add_char(ret, (char)*p);
-        } else {
-            buf_printf(ret, "%%%02X", *p);
-        }
-    }
+    path_add_escaped(ret, name);
 }
 
 EVP_MD_CTX *sum_new(void)
@@ -136,15 +141,16 @@ static int upload_check(struct upload *u, const struct api_answer *a, struct err
     return rc;
 }
 
-static int upload_send(struct api *api, struct upload *u, const struct options *o, const char *name,
-                       struct api_answer *ret, struct err *e)
+static int upload_send(struct api *api, struct upload *u, const struct upload_target *to,
+                       const struct options *o, const char *name, struct api_answer *ret,
+                       struct err *e)
 {
     const struct http_client_source source = {u, upload_read, upload_rewind, u->size};
     const char *type = options_text(o, "--type", NULL);
     const char *headers[3] = {0};
     struct buf path, line;
     size_t n = 0;
-    file_path(o, name, &path);
+    to->path(o, name, &path);
     buf_init(&line, 1024);
     if (type != NULL) {
         buf_printf(&line, "Content-Type: %s", type);
@@ -153,7 +159,7 @@ static int upload_send(struct api *api, struct upload *u, const struct options *
     if (options_has(o, "--keep")) {
         headers[n++] = "If-None-Match: *";
     }
-    const struct api_transfer t = {"PUT", path.data, headers, &source, NULL};
+    const struct api_transfer t = {to->method, path.data, headers, &source, NULL};
     int rc = buf_ok(&path) && buf_ok(&line)
                  ? api_transfer(api, &t, ret, e)
                  : err_set(e, ERR_INVALID_REQUEST, "the name is too long");
@@ -172,7 +178,8 @@ static const char *base_name(const char *path)
     return slash == NULL ? path : slash + 1;
 }
 
-int file_put_run(const struct cli *cli, const struct command *cmd, const struct options *o)
+int upload_run(const struct cli *cli, const struct command *cmd, const struct options *o,
+               const struct upload_target *to)
 {
     const char *path = options_text(o, "FILE", "");
     const char *name = options_text(o, "--name", base_name(path));
@@ -189,7 +196,7 @@ int file_put_run(const struct cli *cli, const struct command *cmd, const struct 
         code = report_err(&e);
     } else {
         progress_begin(&u.progress, name, 0, u.size, cli->json);
-        if (upload_send(api, &u, o, name, &answer, &e) != 0 ||
+        if (upload_send(api, &u, to, o, name, &answer, &e) != 0 ||
             (api_answer_ok(&answer) && upload_check(&u, &answer, &e) != 0)) {
             code = report_err(&e);
         } else {
@@ -203,6 +210,12 @@ int file_put_run(const struct cli *cli, const struct command *cmd, const struct 
     api_answer_done(&answer);
     api_free(api);
     return code;
+}
+
+int file_put_run(const struct cli *cli, const struct command *cmd, const struct options *o)
+{
+    const struct upload_target to = {.method = cmd->method, .path = file_path};
+    return upload_run(cli, cmd, o, &to);
 }
 
 /* --- rm -------------------------------------------------------------------------------------- */

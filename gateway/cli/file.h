@@ -9,6 +9,16 @@
 
 #define SUM_TEXT 65
 
+void path_add_escaped(struct buf *path, const char *text);
+
+/* Where the FILE of a command goes: "put" of files and artifacts. */
+struct upload_target {
+    const char *method;
+    void (*path)(const struct options *o, const char *name, struct buf *ret); /* inits ret */
+};
+int upload_run(const struct cli *cli, const struct command *cmd, const struct options *o,
+               const struct upload_target *to);
+
 /* "/chats/<id>/files/<name, escaped>" */
 void file_path(const struct options *o, const char *name, struct buf *ret);
 

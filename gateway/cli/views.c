@@ -3,17 +3,7 @@
 #include "api.h"
 
 #define PEM_MAX     65536
-#define ITEMS_MAX   100000
 #define CONTENT_MAX (4 * 1024 * 1024)
-
-/* A page of a list of T, described by `fields`. */
-#define PAGE_FIELDS(fields_, T)                                                                    \
-    FIELD_OBJLIST(struct list_view, items, fields_, T, .max = ITEMS_MAX),                          \
-        FIELD_STR(struct list_view, next_cursor)
-#define PAGE_VIEW(fields_, columns_)                                                               \
-    {                                                                                              \
-        .fields = (fields_), .size = sizeof(struct list_view), .columns = (columns_)               \
-    }
 
 struct health_view {
     char *status, *name, *version, *env;
@@ -229,8 +219,9 @@ static const struct field door_fields[] = {
 static const struct field revocation_fields[] = {
     FIELD_INT(struct revocation_view, matched),
     FIELD_INT(struct revocation_view, revoked),
-    FIELD_OBJLIST(struct revocation_view, doors, door_fields, struct door_view, .max = ITEMS_MAX),
-    FIELD_STRLIST(struct revocation_view, unconfirmed, .max = ITEMS_MAX),
+    FIELD_OBJLIST(struct revocation_view, doors, door_fields, struct door_view,
+                  .max = PAGE_ITEMS_MAX),
+    FIELD_STRLIST(struct revocation_view, unconfirmed, .max = PAGE_ITEMS_MAX),
     {0},
 };
 
@@ -262,14 +253,14 @@ static const struct field signing_key_fields[] = {
 
 static const struct field signing_keys_fields[] = {
     FIELD_OBJLIST(struct signing_keys_view, keys, signing_key_fields, struct signing_key_view,
-                  .max = ITEMS_MAX),
+                  .max = PAGE_ITEMS_MAX),
     {0},
 };
 
 static const struct field killed_key_fields[] = {
     FIELD_INT(struct signing_keys_view, revoked),
     FIELD_OBJLIST(struct signing_keys_view, keys, signing_key_fields, struct signing_key_view,
-                  .max = ITEMS_MAX),
+                  .max = PAGE_ITEMS_MAX),
     {0},
 };
 

@@ -7,6 +7,17 @@
 
 #include "output.h"
 
+#define PAGE_ITEMS_MAX 100000
+
+/* A page of a list of T, described by `fields`. */
+#define PAGE_FIELDS(fields_, T)                                                                    \
+    FIELD_OBJLIST(struct list_view, items, fields_, T, .max = PAGE_ITEMS_MAX),                     \
+        FIELD_STR(struct list_view, next_cursor)
+#define PAGE_VIEW(fields_, columns_)                                                               \
+    {                                                                                              \
+        .fields = (fields_), .size = sizeof(struct list_view), .columns = (columns_)               \
+    }
+
 struct lease_view {
     char *lease_id, *session_id, *chat_id, *user_id;
     struct list scope; /* char * */

@@ -4,6 +4,7 @@ counted twice, whatever is killed at which step of an upload."""
 
 import hashlib
 import http.client
+import json
 import os
 import signal
 import socket
@@ -324,6 +325,34 @@ class Life:
         self.gateway.start()
         text = self.gateway.expect(200, "GET", "//metrics").decode()
         self.assertIn("leasehold_artifact_upload_duration_seconds", text)
+
+    def test_leasectl_puts_lists_gets_acknowledges_and_deletes(self):
+        self.make()
+        data = data_of(200_000)
+        folder = self.gateway.dir
+        source, output = os.path.join(folder, "my report.bin"), os.path.join(folder, "got")
+        with open(source, "wb") as file:
+            file.write(data)
+
+        def ctl(*args):
+            done = self.gateway.ctl("artifact", *args)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stdout
+
+        put = json.loads(ctl("put", self.chat["chat_id"], source, "--type", "text/x", "--json"))
+        self.assertEqual((put["name"], put["content_type"]), ("my report.bin", "text/x"))
+        self.assertIn("my report.bin", ctl("ls", "--chat", self.chat["chat_id"]))
+        self.assertIn(put["artifact_id"], ctl("ls", "--state", "stored"))
+        ctl("get", put["artifact_id"], "--output", output)
+        with open(output, "rb") as file:
+            self.assertEqual(file.read(), data)
+        self.assertFalse(os.path.exists(output + ".part"))
+        ctl("ack", put["artifact_id"], "delivered", "--channel", "mail", "--ref", "17")
+        told = json.loads(ctl("stat", put["artifact_id"], "--json"))["delivery"]
+        self.assertEqual((told["status"], told["external_ref"]), ("delivered", "17"))
+        ctl("rm", put["artifact_id"])
+        missing = self.gateway.ctl("artifact", "get", str(uuid.uuid4()), "--output", output)
+        self.assertEqual(missing.returncode, 3)
 
     def test_a_repeated_put_is_one_artifact(self):
         self.make()
