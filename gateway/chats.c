@@ -228,9 +228,14 @@ static int recover_one(void *ctx, const struct id *user_id, const struct id *cha
 int chats_recover(struct services *s, struct err *e)
 {
     char path[4096];
+    size_t held;
 
-    return chats_quarantine(s, path, sizeof path, e) ||
-                   chatdir_each_quarantined(path, recover_one, s, e)
-               ? -1
-               : 0;
+    if (chats_quarantine(s, path, sizeof path, e) ||
+        chatdir_each_quarantined(path, recover_one, s, e))
+        return -1;
+    held = chatdir_count_held(path);
+    if (held)
+        log_event(s->log, LOG_WARNING, "quarantine_left", LF_STR("path", path),
+                  LF_INT("files", (int64_t)held));
+    return 0;
 }

@@ -52,9 +52,13 @@ struct idle {
 static int still_idle(struct store_tx *tx, void *arg, struct err *e)
 {
     struct idle *idle = arg;
+    bool delivers;
 
-    if (store_workspace_active_at(tx, &idle->user_id, &idle->active_at, e))
+    if (store_workspace_active_at(tx, &idle->user_id, &idle->active_at, e) ||
+        store_workspace_delivers(tx, &idle->user_id, &delivers, e))
         return -1;
+    if (delivers)
+        return err_set(e, ERR_CONFLICT, "an artifact is not delivered yet");
     return idle->active_at < idle->before_ms ? 0
                                              : err_set(e, ERR_CONFLICT, "the workspace is in use");
 }

@@ -1,4 +1,5 @@
 /* Files that nobody has used for long: found, and moved out of the way. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -57,11 +58,12 @@ int chatdir_each_idle(const char *root, const struct id *user_id, const struct i
 #define HELD_NAME "file"
 
 /* Under a name that no removal sweeps, as long as it may have to go back. */
-#define BOX_TEXT (sizeof("held.") + ID_TEXT)
+#define BOX_PREFIX "held."
+#define BOX_TEXT   (sizeof(BOX_PREFIX) + ID_TEXT)
 
 static void box_name(const struct chatdir_held *h, char ret[static BOX_TEXT])
 {
-    snprintf(ret, BOX_TEXT, "held.%s", ID_STR(&h->box));
+    snprintf(ret, BOX_TEXT, BOX_PREFIX "%s", ID_STR(&h->box));
 }
 
 static void held_done(struct chatdir_held *h)
@@ -149,4 +151,18 @@ void chatdir_forget_file(struct chatdir_held *h)
     box_name(h, name);
     (void)!renameat(h->top, name, h->top, ID_STR(&h->box)); /* else it stays there */
     held_done(h);
+}
+
+size_t chatdir_count_held(const char *quarantine)
+{
+    DIR *d = opendir(quarantine);
+    struct dirent *entry;
+    size_t n = 0;
+    while (d != NULL && (entry = readdir(d)) != NULL) {
+        n += strncmp(entry->d_name, BOX_PREFIX, sizeof(BOX_PREFIX) - 1) == 0;
+    }
+    if (d != NULL) {
+        closedir(d);
+    }
+    return n;
 }

@@ -66,6 +66,25 @@ int store_workspace_active_at(struct store_tx *tx, const struct id *user_id, int
     return 0;
 }
 
+int store_workspace_delivers(struct store_tx *tx, const struct id *user_id, bool *ret,
+                             struct err *e)
+{
+    struct stmt st;
+    int64_t n;
+    if (stmt_open(&st, tx->conn, "artifact",
+                  "SELECT COUNT(*) FROM artifacts WHERE user_id = ?"
+                  " AND state IN ('created', 'stored', 'delivery_failed')",
+                  e) != 0) {
+        return -1;
+    }
+    bind_id(&st, user_id);
+    if (stmt_end_with_int(&st, ERR_INTERNAL, &n, e) != 0) {
+        return -1;
+    }
+    *ret = n > 0;
+    return 0;
+}
+
 int store_workspace_delete(struct store_tx *tx, const struct id *user_id, struct err *e)
 {
     int64_t chats;

@@ -7,6 +7,7 @@
 #define LEASEHOLD_CHATDIR_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "leasehold/err.h"
@@ -86,6 +87,8 @@ int chatdir_quarantine_file(const char *quarantine, const struct chatdir_file *f
                             struct chatdir_held *ret, struct err *e) MUST_CHECK;
 int chatdir_restore_file(struct chatdir_held *h, struct err *e) MUST_CHECK;
 void chatdir_forget_file(struct chatdir_held *h);
+/* How many a crash has left. */
+size_t chatdir_count_held(const char *quarantine);
 
 /* Takes apart whatever removals have left in the quarantine but chats. */
 int chatdir_sweep(const char *quarantine, struct err *e) MUST_CHECK;

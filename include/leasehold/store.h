@@ -200,6 +200,9 @@ int store_workspace_each(struct store_tx *tx, const struct id *after_user, int64
 /* When something was last added to it, said in it, or a sandbox of it used. */
 int store_workspace_active_at(struct store_tx *tx, const struct id *user_id, int64_t *ret,
                               struct err *e) MUST_CHECK;
+/* Has it artifacts whose delivery is not finished? */
+int store_workspace_delivers(struct store_tx *tx, const struct id *user_id, bool *ret,
+                             struct err *e) MUST_CHECK;
 /* ERR_CONFLICT while there are chats in it. */
 int store_workspace_delete(struct store_tx *tx, const struct id *user_id, struct err *e) MUST_CHECK;
 int store_chat_count(struct store_tx *tx, const struct id *user_id, int64_t *ret,

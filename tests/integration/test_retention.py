@@ -123,7 +123,9 @@ class Workspaces(unittest.TestCase):
         gateway = Gateway.for_test(
             self, {"retention": {"workspace_idle_seconds": IDLE, "interval_seconds": 1}}
         )
-        idle, busy = str(uuid.uuid4()), str(uuid.uuid4())
+        idle, busy, owed = (str(uuid.uuid4()) for _ in range(3))
+        waits = gateway.new_chat(owed)["chat_id"]
+        gateway.expect(201, "POST", f"/chats/{waits}/artifacts?name=a", b"x")
         chats = [gateway.new_chat(idle)["chat_id"] for _ in range(3)]
         kept = gateway.new_chat(busy)["chat_id"]
         gateway.open(kept)
@@ -135,6 +137,7 @@ class Workspaces(unittest.TestCase):
             self.assertEqual(gateway.rest("GET", f"/chats/{chat}")[0], 404)
         self.assertFalse(os.path.exists(os.path.join(gateway.dir, "data", "workspaces", idle)))
         gateway.expect(200, "GET", f"/chats/{kept}")
+        gateway.expect(200, "GET", f"/chats/{waits}")
         entries = gateway.expect(200, "GET", "/audit?action=retention.workspace")["items"]
         self.assertEqual(
             {e["object"] for e in entries},
