@@ -18,7 +18,7 @@ class Chat(unittest.TestCase):
     """What every bot must do."""
 
     def setUp(self):
-        self.gateway = Gateway.for_test(self, {"lease": {"ttl_seconds": 4}})
+        self.gateway = Gateway.for_test(self, {"lease": {"ttl_seconds": 3}})
         self.key = self.gateway.expect(201, "POST", "/api-keys", {"name": "bot", "role": "bot"})
         self.messenger = subprocess.Popen(
             ["/usr/bin/python3", os.path.join(EXAMPLES, "messenger.py")], stdout=subprocess.PIPE, text=True)
@@ -76,7 +76,7 @@ class Chat(unittest.TestCase):
         seen = self.talk("ann", "hello")
         self.talk("bob", "hello from bob")
         lease = self.leases()[0]
-        time.sleep(5)  # longer than a term: it renews
+        time.sleep(4)  # longer than a term: it renews
         seen = self.talk("ann", "still the same", max(seen, self.last()))
         self.assertIn(lease["lease_id"], [x["lease_id"] for x in self.leases()])
 
