@@ -86,7 +86,7 @@ int auth_put(struct auth *a, const struct api_key *key, struct err *e)
         return err_set(e, ERR_INTERNAL, "no memory for an API key");
     old = auth_entry_find(a, &key->key_id);
     if (old)
-        en->used_ms = old->used_ms;
+        en->used_ms = old->used_ms, en->connections = old->connections;
     en->version = ++a->last_version;
     HASH_REPLACE(hh, a->entries, key.key_id, sizeof key->key_id, en, old);
     if (old)
@@ -226,6 +226,24 @@ int auth_caller(struct auth *a, const struct id *key_id, int64_t now_ms, struct 
     if (!en)
         return err_set(e, ERR_UNAUTHENTICATED, "the API key is not valid any more");
     return auth_fill(en, now_ms, arena, ret, e);
+}
+
+int auth_connect(struct auth *a, const struct id *key_id, size_t most, struct err *e)
+{
+    struct entry *en = auth_entry_find(a, key_id);
+
+    if (!en || en->connections >= most)
+        return err_set(e, ERR_BUSY, "the key has %zu connections, as it may", most);
+    en->connections++;
+    return 0;
+}
+
+void auth_disconnect(struct auth *a, const struct id *key_id)
+{
+    struct entry *en = auth_entry_find(a, key_id);
+
+    if (en)
+        en->connections--;
 }
 
 bool auth_recorded(const struct auth *a, const struct id *key_id)

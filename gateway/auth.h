@@ -37,6 +37,10 @@ bool auth_sees(const struct auth *a, const struct id *key_id, int64_t now_ms,
 int auth_caller(struct auth *a, const struct id *key_id, int64_t now_ms, struct arena *arena,
                 struct caller *ret, struct err *e) MUST_CHECK;
 
+/* One more, one less WebSocket of the key. ERR_BUSY: it has so many already. */
+int auth_connect(struct auth *a, const struct id *key_id, size_t most, struct err *e) MUST_CHECK;
+void auth_disconnect(struct auth *a, const struct id *key_id);
+
 /* Does the store know this identity as it is now? Of keys it does; another's is to be recorded before
  * anything is done in its name (identity.h). */
 bool auth_recorded(const struct auth *a, const struct id *key_id);

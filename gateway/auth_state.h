@@ -13,6 +13,7 @@ struct entry {
     bool unrecorded;  /* the store does not know it, or not what it may now */
     uint64_t version; /* another with each change */
     int64_t used_ms;  /* when it was proved last, in this life */
+    size_t connections;
     UT_hash_handle hh;
 };
 

@@ -11,14 +11,16 @@
 #include "pipeline.h"
 #include "problem.h"
 
-#define TICK_MS    1000
-#define ANSWER_CAP (8u * 1024 * 1024)
-#define ERROR_CAP  8192
+#define TICK_MS     1000
+#define PLACES_LEFT 4 /* one in so many connections is out of reach of any one key */
+#define ANSWER_CAP  (8u * 1024 * 1024)
+#define ERROR_CAP   8192
 
 enum {
     CLOSE_GOING_AWAY = 1001,
     CLOSE_NOT_UTF8 = 1007,
     CLOSE_NO_MEMORY = 1013,
+    CLOSE_LATER = 1013,
 };
 
 static void tick(void *ctx);
@@ -162,7 +164,10 @@ static const struct field auth_out[] = {
 static int authenticate(struct bot_ws *b, struct bot *bot, struct call *c,
                         const struct auth_proof *proof, struct err *e)
 {
-    if (call_authenticate(c, proof, e))
+    size_t places = server_connections_max(b->s->server);
+
+    if (call_authenticate(c, proof, e) ||
+        auth_connect(b->s->auth, &c->caller.key_id, places - places / PLACES_LEFT, e))
         return -1;
     bot->authenticated = true;
     bot->expires_at = c->caller.expires_at;
@@ -191,11 +196,13 @@ static int auth_message(struct bot_ws *b, struct bot *bot, struct call *c,
 static void first_message(struct bot_ws *b, struct bot *bot, struct call *c,
                           const struct bot_message *m)
 {
-    struct err e;
+    struct err e = {.code = ERR_UNAUTHENTICATED};
 
     if (m->op && !strcmp(m->op, "auth") && !auth_message(b, bot, c, m, &e)) {
         const struct auth_result result = {c->caller.key_id, (int)c->caller.role};
         send_result(c, auth_out, &result);
+    } else if (e.code == ERR_BUSY || e.code == ERR_RATE_LIMITED) {
+        server_ws_close(b->s->server, bot->conn, CLOSE_LATER, "not now");
     } else {
         close_unauthenticated(b, bot, "the first message must prove a key");
     }
@@ -249,6 +256,8 @@ bool bot_ws_closed(struct bot_ws *b, uint64_t conn)
     if (!bot)
         return false;
     event_feed_drop(b->s->events, conn);
+    if (bot->authenticated)
+        auth_disconnect(b->s->auth, &bot->key_id);
     HASH_DEL(b->bots, bot); /* its calls end by themselves, their answers are dropped */
     free(bot);
     return true;

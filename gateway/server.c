@@ -292,6 +292,11 @@ bool server_control_socket_ok(const struct server *s)
     return !atomic_load(&s->socket_lost);
 }
 
+size_t server_connections_max(const struct server *s)
+{
+    return s->tcp.conns_max;
+}
+
 size_t server_open_requests(const struct server *s)
 {
     return s->open_requests;

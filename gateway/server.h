@@ -153,7 +153,8 @@ struct server_counts {
     size_t connections, websockets; /* the latter among the former */
 };
 void server_counts(const struct server *s, struct server_counts *ret);
-size_t server_open_requests(const struct server *s); /* requests not answered yet */
+size_t server_connections_max(const struct server *s); /* of clients */
+size_t server_open_requests(const struct server *s);   /* requests not answered yet */
 
 /* Whether doors find the unix socket by its path. When it is gone it is made again within seconds.
  * Any thread. */

@@ -1,10 +1,13 @@
 """Rates: of a key's calls on both faces, and of refused proofs from an address."""
 
+import json
+import os
+import tempfile
 import time
 import unittest
 
 from bot import Bot
-from gateway import Gateway
+from gateway import BIN, Gateway
 from ws import WsHandshakeError
 
 
@@ -59,6 +62,39 @@ class Rates(unittest.TestCase):
         self.assertEqual(refused.exception.status, 429)
         self.assertEqual(self.get(key)[0], 200)
         self.assertEqual(self.gateway.rest("GET", "//healthz", key="")[0], 200)
+
+
+class Places(unittest.TestCase):
+    def test_no_key_takes_all_places_for_connections(self):
+        script = "ulimit -n 256; exec \"$0\" \"$@\""
+        gateway = Gateway.for_test(self, launcher=Limited(script))
+        one, other = gateway.new_key(), gateway.new_key()
+        refused = 0
+        for _ in range(100):  # of 128 places
+            try:
+                Bot(self, gateway, one)
+            except WsHandshakeError as fault:
+                self.assertEqual((fault.status, json.loads(fault.body)["code"]), (503, "busy"))
+                refused += 1
+        self.assertEqual(refused, 100 - 96)
+        self.assertEqual(Bot(self, gateway, other).ok("health.get")["status"], "ok")
+        late = Bot(self, gateway)
+        late.send("auth", {"token": one})
+        self.assertEqual(late.ws.wait_closed(10), 1013)
+
+
+class Limited:
+    """Runs the programs with fewer descriptors."""
+
+    def __init__(self, script):
+        self.script = script
+
+    @staticmethod
+    def new_dir(prefix):
+        return tempfile.mkdtemp(prefix=prefix)
+
+    def command(self, name, *args):
+        return ["bash", "-c", self.script, os.path.join(BIN, name), *args]
 
 
 if __name__ == "__main__":
