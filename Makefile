@@ -14,7 +14,8 @@
 #   make test-tsan       the same under ThreadSanitizer
 #   make test-valgrind   unit tests and the programs under memcheck
 #   make fuzz            each fuzzer for T seconds (60)
-#   make soak            memcheck, then ROUNDS (100, and 500 for data) of kills under load; SEED replays
+#   make soak            memcheck, then ROUNDS (100, and 500 for data) of kills under load (SEED replays), and
+#                        ten minutes of an agent that races against every operation on its files
 #   make bench           all benchmarks; make bench-NAME one of them
 #   make clean           removes build/
 #   make help            this
@@ -135,7 +136,7 @@ benches := $(patsubst bench_%,bench-%,$(sort $(basename $(notdir $(wildcard test
 .PHONY: bench $(benches)
 bench: $(benches)
 $(benches): bench-%: build
-	scripts/deps.sh test
+	scripts/deps.sh test bench
 	@mkdir -p build/bench
 	$(if $(wildcard tests/bench/bench_$*.py),LEASEHOLD_BIN=$(CURDIR)/build/release/bin \
 		$(PYTHON) tests/bench/bench_$*.py,build/release/bin/bench_$*) | tee build/bench/$*.json
@@ -153,6 +154,7 @@ soak: test-valgrind build
 		$(PYTHON) tests/soak/kill_rounds.py --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED))
 	LEASEHOLD_BIN=$(CURDIR)/build/release/bin $(PYTHON) tests/tools/contain.py 7200 -- \
 		$(PYTHON) tests/soak/data_rounds.py --rounds $(or $(ROUNDS),500) $(if $(SEED),--seed $(SEED))
+	LEASEHOLD_RACE_S=600 $(run_tests) --timeout 900 integration=build/release/bin --only 'test_files_hostile'
 
 # The simulation of the lease core with fresh seeds, for T seconds; SEED= replays one (STEPS= of it).
 .PHONY: sim

@@ -23,7 +23,7 @@ void stream_out_close(struct stream *st)
 
 static int shorter(struct err *e)
 {
-    return err_set(e, ERR_INTERNAL, "the file became shorter while it was being sent");
+    return err_set(e, ERR_CONFLICT, "the file became shorter while it was being sent");
 }
 
 static bool pipe_ready(struct stream_slot *slot)

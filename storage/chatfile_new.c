@@ -21,6 +21,14 @@
 #define FLUSH_BYTES (8 * 1024 * 1024) /* so much is on its way to the disk before the end's sync */
 #define RACES_MAX   100               /* an agent makes and removes the name meanwhile */
 
+/* A directory only if an agent has won every race against its going back; then it is empty, or stays. */
+static void remove_temp(int dir, const char *name)
+{
+    if (unlinkat(dir, name, 0) != 0 && errno == EISDIR) {
+        (void)unlinkat(dir, name, AT_REMOVEDIR);
+    }
+}
+
 /* --- writing ---------------------------------------------------------------------------------- */
 
 static void temp_name(char ret[static CHATFILE_TEMP])
@@ -136,16 +144,29 @@ static int taken(struct err *e)
     return err_set(e, ERR_CONFLICT, "there is a directory of this name");
 }
 
+/* What was exchanged goes back to its name, whatever has become of that meanwhile. */
+static void give_back(struct chatfile *f, const char *name)
+{
+    for (int i = 0; i < RACES_MAX; i++) {
+        if (rename_temp(f, name, RENAME_EXCHANGE) == 0) {
+            return;
+        }
+        if (errno == ENOENT && rename_temp(f, name, RENAME_NOREPLACE) == 0) {
+            f->temp[0] = '\0';
+            return;
+        }
+    }
+}
+
 /* What now stands under the temporary name. */
-static int look_at_replaced(const struct chatfile *f, const char *name, int64_t *ret_size,
-                            struct err *e)
+static int look_at_replaced(struct chatfile *f, const char *name, int64_t *ret_size, struct err *e)
 {
     struct stat st;
     if (fstatat(f->dir.chat_fd, f->temp, &st, AT_SYMLINK_NOFOLLOW) != 0) {
         return chatfile_fail(e, errno, "replacing a file");
     }
     if (S_ISDIR(st.st_mode)) {
-        (void)rename_temp(f, name, RENAME_EXCHANGE);
+        give_back(f, name);
         return taken(e);
     }
     *ret_size = S_ISREG(st.st_mode) && st.st_nlink == 1 ? st.st_size : 0;
@@ -215,7 +236,7 @@ void chatfile_displace(struct chatfile *f)
     }
     f->placed = false;
     if (f->temp[0] != '\0') {
-        (void)rename_temp(f, f->name, RENAME_EXCHANGE);
+        give_back(f, f->name);
     } else {
         (void)unlinkat(f->dir.files_fd, f->name, 0);
     }
@@ -225,7 +246,7 @@ void chatfile_displace(struct chatfile *f)
 void chatfile_end(struct chatfile *f)
 {
     if (f->temp[0] != '\0') {
-        (void)unlinkat(f->dir.chat_fd, f->temp, 0);
+        remove_temp(f->dir.chat_fd, f->temp);
         f->temp[0] = '\0';
     }
     if (f->fd >= 0) {
@@ -244,7 +265,7 @@ static void sweep_one(int dir, const char *name)
     int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     bool idle = fd < 0 || flock(fd, LOCK_EX | LOCK_NB) == 0;
     if (idle) {
-        (void)unlinkat(dir, name, 0);
+        remove_temp(dir, name);
     }
     if (fd >= 0) {
         close(fd);

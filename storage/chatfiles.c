@@ -127,6 +127,18 @@ static bool is_file(const struct chatfiles *d, const struct stat *st)
     return S_ISREG(st->st_mode) && (st->st_nlink == 1 || st->st_uid == d->uid);
 }
 
+/* The same of an opened one. A file of somebody else that has lost its name in here since it was opened
+ * has one name, too: but not this one, and no agent can give it that again. */
+static bool is_opened_file(const struct chatfiles *d, const char *name, const struct stat *st)
+{
+    struct stat now;
+    if (!is_file(d, st) || st->st_uid == d->uid) {
+        return is_file(d, st);
+    }
+    return fstatat(d->files_fd, name, &now, AT_SYMLINK_NOFOLLOW) == 0 && now.st_ino == st->st_ino &&
+           now.st_dev == st->st_dev && now.st_nlink == 1;
+}
+
 int chatfile_stamp(int fd, struct file_stamp *ret, struct err *e)
 {
     struct stat st;
@@ -154,7 +166,7 @@ int chatfiles_read(const struct chatfiles *d, const char *name, int *ret_fd,
                       errno == ENOTDIR || errno == EACCES || errno == ENODEV;
         return absent ? missing(e) : chatfile_fail(e, errno, "a file");
     }
-    if (fstat(fd, &st) != 0 || !is_file(d, &st)) {
+    if (fstat(fd, &st) != 0 || !is_opened_file(d, name, &st)) {
         close(fd);
         return missing(e);
     }
