@@ -130,8 +130,8 @@ def note(text):
     print(text, file=sys.stderr, flush=True)
 
 
-def emit(name, ours, unit, runs, peer=None, peer_name=None, **more):
-    """The one line of a bench."""
+def emit(name, ours, unit, runs, peer=None, peer_name=None, keep=False, **more):
+    """The line of a figure. keep: of one of several that a script has, each in a file of its own."""
     line = {
         "name": name,
         "ours": ours,
@@ -144,3 +144,8 @@ def emit(name, ours, unit, runs, peer=None, peer_name=None, **more):
         "host": f"{os.cpu_count()} cpus, Linux {platform.release()}",
     }
     print(json.dumps(line), flush=True)
+    if keep:
+        folder = os.path.join(ROOT, "build", "bench")
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, name + ".json"), "w", encoding="ascii") as out:
+            out.write(json.dumps(line) + "\n")
