@@ -20,13 +20,22 @@ struct broker *broker_new(const struct broker_hooks *hooks, const struct clock *
     b->policy = policy;
     b->limits = limits;
     b->keys = keys;
+    b->asked_round = 1;
     buf_init(&b->out, DOOR_CONTROL_MAX);
     return b;
+}
+
+static void asked_answered(struct broker *b, struct lease_node *n)
+{
+    if (n->asked == b->asked_round && n->asked)
+        b->asked--;
+    n->asked = 0;
 }
 
 /* Frees the node; it is in no state any more. */
 static void lease_drop(struct broker *b, struct lease_node *n)
 {
+    asked_answered(b, n);
     broker_uncount(b, n);
     broker_await_no_more(n);
     heap_remove(&b->due, &n->due);
@@ -198,6 +207,7 @@ static void apply_extend(struct broker *b, struct session *s, const struct chang
     if (!n)
         return;
     lease_take(n, &c->lease);
+    asked_answered(b, n);
     n->warned = false;
     (void)heap_put(&b->due, &n->due,
                    expiring_at_ms(b, &n->l)); /* in the heap already: cannot fail */
@@ -211,6 +221,7 @@ static void apply_extend(struct broker *b, struct session *s, const struct chang
 
 static void mark_ending(struct broker *b, struct lease_node *n, int64_t seq, int64_t committed_us)
 {
+    asked_answered(b, n);
     n->ending_seq = seq;
     n->ending_us = committed_us;
     (void)heap_put(&b->due, &n->due, dead_at_ms(b, &n->l));
@@ -336,6 +347,14 @@ struct due_batch {
     size_t expiring_n, expired_n, closed_n;
 };
 
+static void ask(struct broker *b, struct lease_node *n)
+{
+    if (n->asked != b->asked_round)
+        b->asked++;
+    n->asked = b->asked_round;
+    b->asked_us = clock_boot_us(b->clock);
+}
+
 static void due_sort(struct broker *b, struct lease_node *n, int64_t now_ms,
                      struct due_batch *batch)
 {
@@ -343,8 +362,10 @@ static void due_sort(struct broker *b, struct lease_node *n, int64_t now_ms,
 
     if (n->ending_seq) {
         batch->closed[batch->closed_n++] = n->l.lease_id;
+        ask(b, n);
     } else if (n->l.expires_at <= now_ms) {
         batch->expired[batch->expired_n++] = n->l.lease_id;
+        ask(b, n);
     } else {
         if (!n->warned)
             batch->expiring[batch->expiring_n++] = n->l.lease_id;
@@ -354,12 +375,22 @@ static void due_sort(struct broker *b, struct lease_node *n, int64_t now_ms,
     (void)heap_put(&b->due, &n->due, again);
 }
 
+/* When asking may go on after the store owes so much; 0: now. */
+static int64_t asked_until_us(const struct broker *b)
+{
+    return b->asked < ASKED_MAX ? 0 : b->asked_us + STORE_RETRY_MS * 1000;
+}
+
 /* Collects what is due, at most a batch of each kind, and puts every node back for a retry: only
  * the change that the store sends back moves it on. */
 static void due_collect(struct broker *b, int64_t now_ms, struct due_batch *batch)
 {
+    if (asked_until_us(b) && asked_until_us(b) <= clock_boot_us(b->clock)) {
+        b->asked = 0; /* those writes have failed: each lease is due again by itself */
+        b->asked_round++;
+    }
     while (batch->expiring_n < BROKER_BATCH && batch->expired_n < BROKER_BATCH &&
-           batch->closed_n < BROKER_BATCH) {
+           batch->closed_n < BROKER_BATCH && !asked_until_us(b)) {
         struct heap_node *h = heap_min(&b->due);
 
         if (!h || h->key > now_ms)
@@ -406,7 +437,9 @@ void broker_rearm(struct broker *b)
 
     if (h) {
         int64_t due_us = (h->key - clock_wall_ms(b->clock)) * 1000;
+        int64_t wait_us = asked_until_us(b) ? asked_until_us(b) - now_us : 0;
 
+        due_us = due_us > wait_us ? due_us : wait_us;
         delay_us = due_us < delay_us ? due_us : delay_us;
     }
     for (w = b->waits; w; w = w->next)

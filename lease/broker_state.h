@@ -12,6 +12,7 @@
 /* A request to the store that brought no change back (a full disk, say) is made again after this
  * time. */
 #define STORE_RETRY_MS 5000
+#define ASKED_MAX      (2 * BROKER_BATCH)
 
 /* How long a door may leave a push unacknowledged before its leases show as unconfirmed, and how
  * long a control connection may be silent or unauthenticated. */
@@ -44,6 +45,7 @@ struct lease_node {
     int64_t ending_us;  /* boot clock of that commit */
     bool warned;        /* `expiring` was called for this term */
     bool close_asked;   /* `closed` was called and its change has not come back yet */
+    uint32_t asked;     /* round of asking in which `expired` or `closed` was called; 0: not now */
     bool counted;       /* in the broker's counts, in the state … */
     enum lease_state counted_as;
     struct lease_node *prev, *next; /* of the session */
@@ -108,6 +110,11 @@ struct broker {
     struct lease_node *leases;
     struct door *doors;
     struct heap due;
+    /* What the store was asked for because time has passed, and has not answered: not more than
+     * ASKED_MAX, so that what else is written never waits behind a hundred thousand of them. */
+    size_t asked;
+    uint32_t asked_round; /* those of earlier ones are not counted any more */
+    int64_t asked_us;     /* boot clock of the last call */
     struct broker_wait *waits;
     size_t doors_unknown, connections;
     size_t state[LEASE_STATES]; /* leases in it */

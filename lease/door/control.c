@@ -258,6 +258,7 @@ static int control_callback(struct lws *wsi, enum lws_callback_reasons reason, v
     case LWS_CALLBACK_CLIENT_WRITEABLE:
     case LWS_CALLBACK_CLIENT_CONNECTION_ERROR:
     case LWS_CALLBACK_CLIENT_CLOSED:
+    case LWS_CALLBACK_WSI_DESTROY: /* alone when the handshake was not answered in time */
         c = lws_get_opaque_user_data(wsi);
         break;
     default:

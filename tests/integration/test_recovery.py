@@ -111,6 +111,23 @@ class Recovery(unittest.TestCase):
         except Exception as error:  # pylint: disable=broad-except
             return error
 
+    def test_a_door_comes_back_to_a_gateway_that_listened_long_before_it_served(self):
+        gateway = self.start()
+        _, grant = gateway.open(self.chat, lease={})
+        gateway.kill9()
+        gateway.start()
+        os.kill(gateway.process.pid, signal.SIGSTOP)  # as one that checks a large database
+        try:
+            time.sleep(7)  # the door goes stale, connects anew, and that is not answered in 3 s
+        finally:
+            os.kill(gateway.process.pid, signal.SIGCONT)
+        lease_id = grant["lease"]["lease_id"]
+        wait_for(
+            self,
+            "the door's return",
+            lambda: gateway.expect(200, "GET", f"/leases/{lease_id}")["state"] == "active",
+        )
+
     def test_a_lease_revoked_while_the_door_was_away_is_cut_at_its_return(self):
         gateway = self.start()
         sandbox, grant = gateway.open(self.chat, lease={})

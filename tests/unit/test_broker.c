@@ -222,15 +222,39 @@ static void expiry_comes_in_bounded_batches_and_is_asked_for_again(void **state)
     broker_tick(f->broker);
     assert_int_equal(f->expired_n, 0);
     f->wall_ms += 1;
-    for (int turn = 0; turn < 3; turn++)
+    for (int turn = 0; turn < 4; turn++)
         broker_tick(f->broker);
-    assert_int_equal(f->expired_n, n);
-    assert_int_equal(f->expired_calls, 3);
+    assert_int_equal(f->expired_n, 2 * BROKER_BATCH); /* the store has so many to answer */
+    assert_int_equal(f->expired_calls, 2);
+    for (size_t i = 0; i < BROKER_BATCH; i++) {
+        struct lease l = {.lease_id = f->expired[i],
+                          .session_id = f->sandbox.session_id,
+                          .expires_at = f->wall_ms};
+
+        revoke(f, &l, (int64_t)(n + i + 1));
+    }
     broker_tick(f->broker);
-    assert_int_equal(f->expired_n, n); /* asked; the store has time to answer */
+    assert_int_equal(f->expired_n, n); /* one batch answered, and the rest asked for */
     f->wall_ms += 5000;
+    f->boot_us += 5000000;
     broker_tick(f->broker);
-    assert_true(f->expired_n > n); /* it did not: asked again */
+    assert_true(f->expired_n > n); /* the other was not answered: asked again */
+}
+
+static void expiries_that_are_never_answered_do_not_keep_the_others_from_it(void **state)
+{
+    struct fixture *f = *state;
+
+    for (size_t i = 0; i < 4 * BROKER_BATCH; i++)
+        grant(f, 10, (int64_t)i + 1);
+    f->wall_ms += 10000;
+    for (int round = 0; round < 2; round++) {
+        for (int turn = 0; turn < 4; turn++)
+            broker_tick(f->broker);
+        assert_int_equal(f->expired_n, (size_t)(round + 1) * 2 * BROKER_BATCH);
+        f->boot_us += 5000000;
+        f->wall_ms += 4000; /* so that those of the first round are not due again yet */
+    }
 }
 
 static void a_renewed_lease_does_not_expire_at_its_first_time(void **state)
@@ -541,6 +565,7 @@ int main(void)
         T(nothing_is_confirmed_that_was_not_said),
         T(a_wait_ends_with_the_acknowledgement_and_its_figures),
         T(a_wait_ends_with_its_time_or_with_the_session),
+        T(expiries_that_are_never_answered_do_not_keep_the_others_from_it),
         T(expiry_comes_in_bounded_batches_and_is_asked_for_again),
         T(a_renewed_lease_does_not_expire_at_its_first_time),
         T(a_lease_is_told_of_once_a_term_shortly_before_it_expires),

@@ -1,0 +1,40 @@
+"""Leases put into the database of a gateway that is stopped: a hundred thousand cost seconds."""
+
+import os
+import sqlite3
+import uuid
+
+COLUMNS = (
+    "lease_id, session_id, chat_id, user_id, api_key_id, scope, use_kind, max_connections, state,"
+    " issued_at, expires_at, max_expires_at, revoked_at, revoked_reason, grant_seq, ep, kid, cnf_jkt,"
+    " consumed_at, renewed_kid"
+)
+
+
+def plant(gateway, lease_ids, n, state, expires_at_ms):
+    """n leases like these (one of each session), in turns."""
+    db = sqlite3.connect(os.path.join(gateway.dir, "data", "leasehold.db"))
+    marks = ",".join("?" * len(lease_ids))
+    models = db.execute(f"SELECT {COLUMNS} FROM leases WHERE lease_id IN ({marks})", lease_ids).fetchall()
+    at = [name.strip() for name in COLUMNS.split(",")]
+    state_at, expires_at = at.index("state"), at.index("expires_at")
+
+    def rows():
+        for number in range(n):
+            row = list(models[number % len(models)])
+            row[0], row[state_at], row[expires_at] = str(uuid.uuid4()), state, expires_at_ms
+            yield row
+
+    with db:
+        db.executemany(f"INSERT INTO leases ({COLUMNS}) VALUES ({','.join('?' * len(at))})", rows())
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    db.close()
+
+
+def move_end(gateway, from_ms, to_ms):
+    """Planting takes a while: when they end is said at last."""
+    db = sqlite3.connect(os.path.join(gateway.dir, "data", "leasehold.db"))
+    with db:
+        db.execute("UPDATE leases SET expires_at = ? WHERE expires_at = ?", (to_ms, from_ms))
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    db.close()
