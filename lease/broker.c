@@ -156,6 +156,7 @@ int broker_load_lease(struct broker *b, const struct lease *l, struct err *e)
     n->active_seq = l->grant_seq;
     n->session = s;
     n->due.index = HEAP_NONE;
+    n->due.tie = l->n; /* so that those that end together are written where they stand together */
     if (lease_ending(l)) { /* the door confirms with the snapshot of its next connection */
         n->ending_seq = s->seq;
         n->ending_us = clock_boot_us(b->clock);

@@ -2,6 +2,11 @@
 
 #include <stdlib.h>
 
+static bool before(const struct heap_node *a, const struct heap_node *b)
+{
+    return a->key < b->key || (a->key == b->key && a->tie < b->tie);
+}
+
 static void place(struct heap *h, size_t i, struct heap_node *node)
 {
     h->nodes[i] = node;
@@ -12,7 +17,7 @@ static void sift_up(struct heap *h, struct heap_node *node)
 {
     size_t i = node->index;
 
-    while (i > 0 && h->nodes[(i - 1) / 2]->key > node->key) {
+    while (i > 0 && before(node, h->nodes[(i - 1) / 2])) {
         place(h, i, h->nodes[(i - 1) / 2]);
         i = (i - 1) / 2;
     }
@@ -28,9 +33,9 @@ static void sift_down(struct heap *h, struct heap_node *node)
 
         if (child >= h->n)
             break;
-        if (child + 1 < h->n && h->nodes[child + 1]->key < h->nodes[child]->key)
+        if (child + 1 < h->n && before(h->nodes[child + 1], h->nodes[child]))
             child++;
-        if (h->nodes[child]->key >= node->key)
+        if (!before(h->nodes[child], node))
             break;
         place(h, i, h->nodes[child]);
         i = child;

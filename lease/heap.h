@@ -1,10 +1,11 @@
 /*
- * An indexed binary min-heap of int64 keys: O(log n) insert, change and removal of a known node,
+ * An indexed binary min-heap of pairs of int64 (key, tie): O(log n) insert, change and removal of a known node,
  * which libraries of Debian do not offer for C. Nodes are embedded; the heap owns its array alone.
  */
 #ifndef LEASE_HEAP_H
 #define LEASE_HEAP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -12,6 +13,7 @@
 
 struct heap_node {
     int64_t key;
+    int64_t tie;  /* set before the first heap_put: of equal keys the lower one comes first */
     size_t index; /* HEAP_NONE: in no heap. Set so before first use. */
 };
 

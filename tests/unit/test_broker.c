@@ -241,6 +241,28 @@ static void expiry_comes_in_bounded_batches_and_is_asked_for_again(void **state)
     assert_true(f->expired_n > n); /* the other was not answered: asked again */
 }
 
+static void leases_that_end_together_are_asked_for_in_the_order_of_their_issue(void **state)
+{
+    struct fixture *f = *state;
+    struct id ids[50];
+    struct err e;
+
+    for (size_t i = 0; i < 50; i++) {
+        struct lease l = {.session_id = f->sandbox.session_id,
+                          .grant_seq = 1,
+                          .expires_at = f->wall_ms + 10000,
+                          .n = (int64_t)(i * 37 % 50) + 1};
+
+        id_random(&l.lease_id);
+        ids[l.n - 1] = l.lease_id;
+        assert_int_equal(broker_load_lease(f->broker, &l, &e), 0);
+    }
+    f->wall_ms += 10000;
+    broker_tick(f->broker);
+    assert_int_equal(f->expired_n, 50);
+    assert_memory_equal(f->expired, ids, sizeof ids);
+}
+
 static void expiries_that_are_never_answered_do_not_keep_the_others_from_it(void **state)
 {
     struct fixture *f = *state;
@@ -565,6 +587,7 @@ int main(void)
         T(nothing_is_confirmed_that_was_not_said),
         T(a_wait_ends_with_the_acknowledgement_and_its_figures),
         T(a_wait_ends_with_its_time_or_with_the_session),
+        T(leases_that_end_together_are_asked_for_in_the_order_of_their_issue),
         T(expiries_that_are_never_answered_do_not_keep_the_others_from_it),
         T(expiry_comes_in_bounded_batches_and_is_asked_for_again),
         T(a_renewed_lease_does_not_expire_at_its_first_time),
