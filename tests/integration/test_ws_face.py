@@ -80,6 +80,7 @@ class Operations(Face):
         self.assertEqual(ok("history.list", chat)["items"], [said])
         self.assertEqual(len(ok("chat.list", {"user_id": user, "limit": 1})["items"]), 1)
         self.assertEqual(ok("workspace.get", {"user_id": user})["chats"], 1)
+        self.files(ok, chat)
         early = bot.ok("sandbox.open", {**chat, "wait": False})["sandbox"]
         session = {"session_id": early["session_id"]}
         self.assertEqual(bot.ok("sandbox.open", chat)["sandbox"]["session_id"], early["session_id"])
@@ -106,6 +107,22 @@ class Operations(Face):
         named = {row["x-leasehold-op"] for row in rows if "x-leasehold-op" in row}
         self.assertEqual(named - asked, MAIN_JOB)
 
+    def files(self, ok, chat):
+        path = f"/chats/{chat['chat_id']}"
+        kept = [self.gateway.expect(201, "PUT", f"{path}/files/{name}", b"text") for name in ("a", "b")]
+        self.assertEqual(len(ok("file.list", chat)["items"]), 2)
+        self.assertEqual(ok("file.stat", {"file_id": kept[0]["file_id"]})["name"], "a")
+        self.assertIsNone(ok("file.delete", {**chat, "name": "a"}))
+        self.assertEqual(ok("file.clear", chat)["deleted"], 1)
+        made = self.gateway.expect(201, "POST", f"{path}/artifacts?name=result", b"bytes")
+        artifact = {"artifact_id": made["artifact_id"]}
+        self.assertEqual(len(ok("artifact.list", {"user_id": made["user_id"]})["items"]), 1)
+        self.assertEqual(ok("artifact.get", artifact)["name"], "result")
+        self.assertIn("url", ok("artifact.download", artifact))
+        told = ok("artifact.deliver", {**artifact, "status": "delivered", "channel": "mail"})
+        self.assertEqual(told["delivery"]["status"], "delivered")
+        self.assertIsNone(ok("artifact.delete", artifact))
+
     def test_a_key_made_by_message_works_at_once_on_both_faces(self):
         made = self.bot().ok("key.create", {"name": "m", "role": "viewer"})
         other = self.bot(key=made["key"])
@@ -124,7 +141,7 @@ class Operations(Face):
             self.assertEqual(bot.error(name, {"no such": 1})["code"], "invalid_request", name)
         for name in for_rest:
             # "sandbox.stop.delete" is the document's own name for a further REST way.
-            known = "unknown_op" if name.rpartition(".")[0] in named else "unsupported_op"
+            known = "unknown_op" if name.rpartition(".")[0] in named | for_rest else "unsupported_op"
             self.assertEqual(bot.error(name)["code"], known, name)
 
     def test_unknown_and_later_operations(self):
