@@ -122,7 +122,7 @@ libdir = $(DESTDIR)$(PREFIX)/lib/leasehold
 .PHONY: install
 install: build
 	install -d $(libdir) $(DESTDIR)$(PREFIX)/bin
-	install -m 0755 $(addprefix build/release/bin/,leasehold leasectl leasedoor leasekeep leaseinit demo-agent) $(libdir)
+	install -m 0755 $(addprefix build/release/bin/,leasehold leasectl leasedoor leasekeep leaseinit demo-agent lease-artifact) $(libdir)
 	ln -sfn ../lib/leasehold/leasehold $(DESTDIR)$(PREFIX)/bin/leasehold
 	ln -sfn ../lib/leasehold/leasectl $(DESTDIR)$(PREFIX)/bin/leasectl
 	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/man/man1 docs/man/*.1

@@ -29,7 +29,10 @@ static int removed_row(struct store_tx *tx, void *arg, struct err *e)
         return store_artifact_forget(tx, &r->a.artifact_id, e);
     r->a.state = ARTIFACT_DELETED;
     return store_artifact_update(tx, &r->a, e) ||
-                   artifact_tell(tx, NULL, &r->a, "artifact.deleted", "artifact.deleted", e)
+                   artifact_tell(tx,
+                                 &(struct artifact_deed){.event = "artifact.deleted",
+                                                         .action = "artifact.deleted"},
+                                 &r->a, e)
                ? -1
                : 0;
 }
@@ -89,7 +92,8 @@ static int expired_row(struct store_tx *tx, void *arg, struct err *e)
         return 0;
     r->a.state = ARTIFACT_MARKED;
     return store_artifact_update(tx, &r->a, e) ||
-                   artifact_tell(tx, NULL, &r->a, NULL, "artifact.expired", e)
+                   artifact_tell(tx, &(struct artifact_deed){.action = "artifact.expired"}, &r->a,
+                                 e)
                ? -1
                : 0;
 }
@@ -126,7 +130,10 @@ static int healed_row(struct store_tx *tx, void *arg, struct err *e)
     r->a.state = ARTIFACT_STORED;
     r->a.delete_after = now + r->s->cfg->retention.artifact_ttl_seconds * 1000;
     return store_artifact_update(tx, &r->a, e) ||
-                   artifact_tell(tx, NULL, &r->a, "artifact.stored", "artifact.healed", e)
+                   artifact_tell(tx,
+                                 &(struct artifact_deed){.event = "artifact.stored",
+                                                         .action = "artifact.healed"},
+                                 &r->a, e)
                ? -1
                : 0;
 }

@@ -197,8 +197,12 @@ static int stored_row(struct store_tx *tx, void *arg, struct err *e)
     c->a.state = c->orphan ? ARTIFACT_MARKED : ARTIFACT_STORED;
     c->a.delete_after = c->orphan ? now : now + u->s->cfg->retention.artifact_ttl_seconds * 1000;
     if (store_artifact_update(tx, &c->a, e) ||
-        artifact_tell(tx, u->caller, &c->a, c->orphan ? NULL : "artifact.stored", "artifact.put",
-                      e))
+        artifact_tell(tx,
+                      &(struct artifact_deed){.caller = u->caller,
+                                              .actor = u->actor,
+                                              .event = c->orphan ? NULL : "artifact.stored",
+                                              .action = "artifact.put"},
+                      &c->a, e))
         return -1;
     if (c->orphan || !u->call)
         return 0;

@@ -14,6 +14,7 @@ struct artifacts {
     struct objects *store;
     struct server_timer *timer; /* loop */
     struct job sweep;           /* loop, or the lane's */
+    size_t errands;             /* loop */
     pthread_mutex_t lock;       /* guards the uploads */
     struct artifact_mark *uploads;
 };
@@ -91,6 +92,12 @@ int artifacts_open(struct services *s,
         return -1;
     s->artifacts = artifacts_new(s, store);
     return s->artifacts ? 0 : err_set(e, ERR_INTERNAL, "no memory for artifacts");
+}
+
+size_t artifacts_errand_count(struct artifacts *x, int change)
+{
+    x->errands += (size_t)change;
+    return x->errands;
 }
 
 struct objects *artifacts_store(const struct artifacts *x)
@@ -175,11 +182,15 @@ static int append_event(struct store_tx *tx, const struct artifact *a, const cha
     return rc;
 }
 
-int artifact_tell(struct store_tx *tx, const struct caller *caller, const struct artifact *a,
-                  const char *event, const char *action, struct err *e)
+int artifact_tell(struct store_tx *tx, const struct artifact_deed *d, const struct artifact *a,
+                  struct err *e)
 {
-    const struct audit_deed deed = {
-        .caller = caller, .action = action, .kind = "artifact", .id = &a->artifact_id};
+    const struct audit_deed deed = {.caller = d->caller,
+                                    .actor = d->actor,
+                                    .action = d->action,
+                                    .kind = "artifact",
+                                    .id = &a->artifact_id};
 
-    return (event && append_event(tx, a, event, e)) || store_audit_deed(tx, &deed, e) ? -1 : 0;
+    return (d->event && append_event(tx, a, d->event, e)) || store_audit_deed(tx, &deed, e) ? -1
+                                                                                            : 0;
 }

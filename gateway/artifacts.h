@@ -25,6 +25,11 @@ struct objects *artifacts_store(const struct artifacts *x);
 /* Starts sweeping, and goes on with it every retention.interval_seconds. Loop thread. */
 void artifacts_start(struct artifacts *x);
 
+/* What a session's agent asks for by its door: broker hook put. Loop thread. */
+void artifact_errand(struct services *s, const struct id *session_id, int64_t n, const char *path,
+                     const char *name);
+size_t artifacts_errand_count(struct artifacts *x, int change); /* how many there are behind it */
+
 /* An artifact of `id` is being uploaded by this process: the sweep leaves it. Any thread. */
 struct artifact_mark {
     struct artifact_mark *prev, *next;
@@ -42,8 +47,14 @@ void artifact_sweep(struct artifacts *x, struct services *s);
 int artifact_remove(struct services *s, const struct artifact *a, struct err *e) MUST_CHECK;
 
 /* Inside a write: the change of a row with its event and its entry in the trail. */
-int artifact_tell(struct store_tx *tx, const struct caller *caller, const struct artifact *a,
-                  const char *event, const char *action, struct err *e) MUST_CHECK;
+struct artifact_deed {
+    const struct caller *caller; /* NULL: the gateway itself */
+    const char *actor;           /* instead of it; NULL: none */
+    const char *event;           /* NULL: none */
+    const char *action;
+};
+int artifact_tell(struct store_tx *tx, const struct artifact_deed *d, const struct artifact *a,
+                  struct err *e) MUST_CHECK;
 
 /* --- uploads ---------------------------------------------------------------------------------- */
 
@@ -52,6 +63,7 @@ int artifact_tell(struct store_tx *tx, const struct caller *caller, const struct
 struct artifact_upload {
     struct services *s;
     const struct caller *caller;
+    const char *actor; /* in the trail, instead of the caller; NULL: none */
     struct call *call; /* answered with what is stored; NULL: none */
     struct artifact a;
     int fd;     /* the bytes; -1: none yet */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "artifacts.h"
 #include "leasehold/door_proto.h"
 #include "meters.h"
 #include "sessions.h"
@@ -285,6 +286,12 @@ static void on_activity(void *ctx, const struct id *session_id, int64_t last_ms)
     spools_activity(s->spools, session_id);
 }
 
+static void on_put(void *ctx, const struct id *session_id, int64_t n, const char *path,
+                   const char *name)
+{
+    artifact_errand(ctx, session_id, n, path, name);
+}
+
 static void on_ending(void *ctx, int code, size_t n)
 {
     const struct services *s = ctx;
@@ -313,6 +320,7 @@ void changes_broker_hooks(struct services *s, struct broker_hooks *ret)
         .session = on_session,
         .activity = on_activity,
         .event = on_event,
+        .put = on_put,
         .ending = on_ending,
         .wake = on_wake,
     };

@@ -338,7 +338,9 @@ int op_artifact_download(struct call *c, struct err *e)
     if (l->expires_at > found.links_until)
         found.links_until = l->expires_at;
     if (store_artifact_update(c->tx, &found, e) ||
-        artifact_tell(c->tx, &c->caller, &found, NULL, "artifact.download", e))
+        artifact_tell(c->tx,
+                      &(struct artifact_deed){.caller = &c->caller, .action = "artifact.download"},
+                      &found, e))
         return -1;
     return a->redirect ? redirect(c, l, e) : 0;
 }
@@ -376,9 +378,13 @@ int op_artifact_deliver(struct call *c, struct err *e)
     found.state = failed ? ARTIFACT_DELIVERY_FAILED : ARTIFACT_DELIVERED;
     *a = found;
     return store_artifact_update(c->tx, a, e) ||
-                   artifact_tell(c->tx, &c->caller, a,
-                                 failed ? "artifact.delivery_failed" : "artifact.delivered",
-                                 "artifact.deliver", e)
+                   artifact_tell(c->tx,
+                                 &(struct artifact_deed){.caller = &c->caller,
+                                                         .event = failed
+                                                                      ? "artifact.delivery_failed"
+                                                                      : "artifact.delivered",
+                                                         .action = "artifact.deliver"},
+                                 a, e)
                ? -1
                : 0;
 }
@@ -412,7 +418,10 @@ static int mark_row(struct store_tx *tx, void *arg, struct err *e)
         d->a.delete_after = waits ? d->a.links_until : now;
     }
     return store_artifact_update(tx, &d->a, e) ||
-                   artifact_tell(tx, &d->c->caller, &d->a, NULL, "artifact.delete", e)
+                   artifact_tell(tx,
+                                 &(struct artifact_deed){.caller = &d->c->caller,
+                                                         .action = "artifact.delete"},
+                                 &d->a, e)
                ? -1
                : 0;
 }

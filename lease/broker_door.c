@@ -395,6 +395,27 @@ static void on_activity(struct broker *b, struct session *s, const struct door_m
         b->hooks.activity(b->hooks.ctx, &s->session_id, last < now ? last : now);
 }
 
+void broker_put_done(struct broker *b, const struct id *session_id, int64_t n, const char *artifact,
+                     const char *fault)
+{
+    struct session *s = broker_session_find(b, session_id);
+
+    if (s)
+        broker_push(b, s,
+                    &(struct door_msg){.t = DOOR_PUT_DONE,
+                                       .n = n,
+                                       .artifact = (char *)(uintptr_t)artifact,
+                                       .fault = (char *)(uintptr_t)fault});
+}
+
+static void on_put(struct broker *b, struct session *s, const struct door_msg *m)
+{
+    if (!b->hooks.put || !rate_take(&s->puts, clock_boot_us(b->clock), PUT_PER_S, PUT_BURST))
+        broker_put_done(b, &s->session_id, m->n, "", "busy: too many files at once");
+    else
+        b->hooks.put(b->hooks.ctx, &s->session_id, m->n, m->path, m->name);
+}
+
 static void on_message(struct broker *b, struct door *d, const struct door_msg *m)
 {
     struct session *s = d->session;
@@ -416,6 +437,9 @@ static void on_message(struct broker *b, struct door *d, const struct door_msg *
     case DOOR_DENY:
         on_deny(b, s, m);
         break;
+    case DOOR_PUT:
+        on_put(b, s, m);
+        break;
     case DOOR_PING:
         break;
     case DOOR_HELLO:
@@ -423,6 +447,7 @@ static void on_message(struct broker *b, struct door *d, const struct door_msg *
     case DOOR_DELTA:
     case DOOR_OP:
     case DOOR_RETIRE:
+    case DOOR_PUT_DONE:
         door_refuse(b, d, 1002, "not a door's message");
         break;
     }

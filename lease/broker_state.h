@@ -29,6 +29,8 @@
  * who holds a lease can come and go; neither may fill the disk, or displace the others' entries. */
 #define DENY_PER_S    1
 #define DENY_BURST    60
+#define PUT_PER_S     1 /* files that an agent may have stored */
+#define PUT_BURST     60
 #define TRAFFIC_PER_S 20
 #define TRAFFIC_BURST 400 /* a whole session cut at once is well below */
 
@@ -94,7 +96,7 @@ struct session {
      * unconfirmed for so long that they were told (broker_confirm.c). */
     struct lease_node *await_grant, *await_end, *await_end_late;
     struct pending_cut *cuts;
-    struct rate denials, traffic;
+    struct rate denials, traffic, puts;
     int64_t unrecorded;                /* messages, as last told on */
     int64_t last_cut, last_latency_us; /* of the newest acknowledged revocation, for late waiters */
     UT_hash_handle hh;

@@ -9,9 +9,9 @@
 #define SECONDS_MAX (INT64_C(1) << 40)
 #define RECORD_MAX  (INT64_C(1) << 40)
 
-static const char *const type_names[] = {"HELLO",    "SNAPSHOT", "OP",    "ACK",  "AGENT",
-                                         "ACTIVITY", "ADMIT",    "CLOSE", "DENY", "PING",
-                                         "RETIRE",   "DELTA",    NULL};
+static const char *const type_names[] = {"HELLO",    "SNAPSHOT", "OP",    "ACK",      "AGENT",
+                                         "ACTIVITY", "ADMIT",    "CLOSE", "DENY",     "PING",
+                                         "RETIRE",   "DELTA",    "PUT",   "PUT_DONE", NULL};
 static const char *const op_names[] = {"GRANT", "EXTEND", "REVOKE", "REVOKE_ALL", "KEYS", NULL};
 static const char *const agent_names[] = {"none", "up", "ended", NULL};
 static const char *const scope_names[] = {"read", "write", "admin", NULL};
@@ -105,12 +105,25 @@ static const struct field deny[] = {
     TYPE, FIELD_STR(struct door_msg, verdict, .flags = FIELD_REQUIRED, .min = 1, .max = 64), {0}};
 static const struct field ping[] = {TYPE, INT(now), {0}};
 static const struct field retire[] = {TYPE, {0}};
+static const struct field put[] = {
+    TYPE,
+    INT(n),
+    FIELD_STR(struct door_msg, path, .flags = FIELD_REQUIRED, .min = 1, .max = 4096),
+    FIELD_STR(struct door_msg, name, .flags = FIELD_REQUIRED, .max = 255),
+    {0}};
+static const struct field put_done[] = {
+    TYPE,
+    INT(n),
+    FIELD_STR(struct door_msg, artifact, .flags = FIELD_REQUIRED, .max = 64),
+    FIELD_STR(struct door_msg, fault, .flags = FIELD_REQUIRED, .max = 512),
+    {0}};
 
 static const struct field *const type_fields[] = {
-    [DOOR_HELLO] = hello,   [DOOR_SNAPSHOT] = snapshot, [DOOR_ACK] = ack,
-    [DOOR_AGENT] = agent,   [DOOR_ACTIVITY] = activity, [DOOR_ADMIT] = admit,
-    [DOOR_CLOSE] = close_,  [DOOR_DENY] = deny,         [DOOR_PING] = ping,
-    [DOOR_RETIRE] = retire, [DOOR_DELTA] = delta};
+    [DOOR_HELLO] = hello,      [DOOR_SNAPSHOT] = snapshot, [DOOR_ACK] = ack,
+    [DOOR_AGENT] = agent,      [DOOR_ACTIVITY] = activity, [DOOR_ADMIT] = admit,
+    [DOOR_CLOSE] = close_,     [DOOR_DENY] = deny,         [DOOR_PING] = ping,
+    [DOOR_RETIRE] = retire,    [DOOR_DELTA] = delta,       [DOOR_PUT] = put,
+    [DOOR_PUT_DONE] = put_done};
 static const struct field *const op_fields[] = {[DOOR_OP_GRANT] = op_grant,
                                                 [DOOR_OP_EXTEND] = op_extend,
                                                 [DOOR_OP_REVOKE] = op_revoke,
@@ -145,7 +158,7 @@ static const struct field *msg_fields(int t, int op)
 {
     if (t == DOOR_OP)
         return op >= DOOR_OP_GRANT && op <= DOOR_OP_KEYS ? op_fields[op] : NULL;
-    return t >= DOOR_HELLO && t <= DOOR_DELTA ? type_fields[t] : NULL;
+    return t >= DOOR_HELLO && t <= DOOR_PUT_DONE ? type_fields[t] : NULL;
 }
 
 const char *door_close_reason(int code)

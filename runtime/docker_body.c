@@ -134,7 +134,7 @@ static void mount(const struct docker_body *b, struct buf *out, const char *sour
 
 static void mounts(const struct docker_body *b, struct buf *out)
 {
-    static const char *const helpers[] = {"leaseinit", "demo-agent"};
+    static const char *const helpers[] = {"leaseinit", "demo-agent", "lease-artifact"};
     const struct engine_spec *s = b->spec;
     char source[TEXT_MAX], target[128];
     open_brace(out, "Mounts", '[');

@@ -81,7 +81,7 @@ static int env_write(const struct starting *st, struct err *e)
 /* Files bound below a read-only bind need something to be bound on. */
 static int box_fill(const struct starting *st, struct err *e)
 {
-    static const char *const points[] = {"leaseinit", "demo-agent"};
+    static const char *const points[] = {"leaseinit", "demo-agent", "lease-artifact"};
     for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
         int fd = box_file(st, points[i], 0444, e);
         if (fd < 0)

@@ -129,7 +129,7 @@ static void record_limits(struct spec_out *o, const struct config_limits *l)
 
 static void record_all(struct spec_out *o, const struct engine_spec *spec, const char *bin_dir)
 {
-    static const char *const helpers[] = {"leaseinit", "demo-agent"};
+    static const char *const helpers[] = {"leaseinit", "demo-agent", "lease-artifact"};
     const struct config_profile *profile = spec->profile;
     char *const *command = profile->command.items;
     RECORD(o, "session=", ID_STR(&spec->session_id));

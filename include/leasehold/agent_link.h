@@ -20,6 +20,9 @@
  * answers DIAL_FAILED on the first link. From then on door and agent talk without leaseinit: raw
  * bytes (`tcp`, `unix`), or WebSocket frames from the first byte behind the handshake (`ws`), messages
  * of at most LINK_MESSAGE_MAX bytes. CONN counts only from the process that has the first link.
+ *
+ * Any other process of the sandbox may connect to AGENT_SOCKET, say PUT and wait: a file is stored as an
+ * artifact of the session's chat, and PUT_DONE says as which, or why not (lease-artifact).
  */
 #ifndef LEASEHOLD_AGENT_LINK_H
 #define LEASEHOLD_AGENT_LINK_H
@@ -31,6 +34,8 @@
 #define LINK_VERSION  2
 
 #define LINK_MESSAGE_MAX (16u * 1024u * 1024u)
+#define LINK_PUT_MAX     (4096u + 256u)
+#define LINK_DONE_MAX    1024u
 
 enum link_frame {
     LINK_HELLO = 1, /* init → door: payload = version (1 byte), transport name ("stdio") */
@@ -39,6 +44,8 @@ enum link_frame {
     LINK_DIAL = 4,  /* door → init: payload = number (4 bytes, big endian) */
     LINK_DIAL_FAILED = 5, /* init → door: payload = number */
     LINK_CONN = 6,        /* init → door, alone on a further connection: payload = number */
+    LINK_PUT = 7,      /* agent → door, alone on a connection: payload = path, NUL, name or "" */
+    LINK_PUT_DONE = 8, /* door → agent: payload = 1 and the artifact's id, or 0 and why not */
 };
 
 static inline void link_header_put(uint8_t out[static LINK_HEADER], uint8_t type, uint32_t len)

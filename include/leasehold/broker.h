@@ -62,6 +62,10 @@ struct broker_hooks {
     /* Client traffic was seen (wall time of the last byte, milliseconds). */
     void (*activity)(void *ctx, const struct id *session_id, int64_t last_ms);
     void (*event)(void *ctx, const struct broker_event *ev);
+    /* The agent of a session wants a file stored; may be NULL. broker_put_done answers. Path and name
+     * are borrowed, and as hostile as the agent. */
+    void (*put)(void *ctx, const struct id *session_id, int64_t n, const char *path,
+                const char *name);
     /* n leases began to end with this close code; may be NULL. */
     void (*ending)(void *ctx, int code, size_t n);
     /* Call broker_tick in this many milliseconds (replaces the earlier wish). */
@@ -95,6 +99,10 @@ void broker_door_closed(struct broker *b, uint64_t conn);
 
 /* Tells the door of a session to close everything and exit. */
 void broker_retire(struct broker *b, const struct id *session_id);
+
+/* Answers hook put: the artifact's id, or why not. Nobody may be there any more. */
+void broker_put_done(struct broker *b, const struct id *session_id, int64_t n, const char *artifact,
+                     const char *fault);
 
 /* Time has passed: expiry (bounded batches), pings, unconfirmed leases, waits. */
 void broker_tick(struct broker *b);

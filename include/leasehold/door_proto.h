@@ -14,6 +14,8 @@
  *   door → AGENT{agent}            the agent's link came up or ended
  *   door → ACTIVITY{last_in, last_out, bytes_in, bytes_out, unrecorded, conns[]}  at most one a second
  *   door → ADMIT{jti} CLOSE{jti, code, bytes_in, bytes_out} DENY{verdict}
+ *   door → PUT{n, path, name}      the agent wants a file stored as an artifact
+ *   gw   → PUT_DONE{n, artifact, fault}     one of the two is ""
  *   both → PING{now}               every second; the gateway's carries its time
  *   gw   → RETIRE                  the door closes everything and exits
  *
@@ -44,6 +46,8 @@ enum door_msg_type {
     DOOR_PING,
     DOOR_RETIRE,
     DOOR_DELTA,
+    DOOR_PUT,
+    DOOR_PUT_DONE,
 };
 
 enum door_op { DOOR_OP_GRANT, DOOR_OP_EXTEND, DOOR_OP_REVOKE, DOOR_OP_REVOKE_ALL, DOOR_OP_KEYS };
@@ -113,6 +117,10 @@ struct door_msg {
     int64_t bytes_in, bytes_out;
     int64_t unrecorded; /* ACTIVITY: messages that the history has lost so far; absent: 0 */
     char *verdict;      /* DENY: token_verdict_name or another constant */
+    /* PUT, PUT_DONE */
+    int64_t n; /* the door's, for the answer */
+    char *path, *name;
+    char *artifact, *fault;
 };
 
 /* Appends the message as JSON, members of its type only. */

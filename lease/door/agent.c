@@ -261,11 +261,11 @@ static void listener_readable(void *ctx)
 
     if (fd < 0)
         return;
-    if (a->bridges && a->link && a->hello) {
-        if (peer_pid(fd) == a->link_pid)
+    if (a->link && a->hello) {
+        if (a->bridges && peer_pid(fd) == a->link_pid)
             bridges_adopt(a->bridges, fd);
         else
-            close(fd);
+            a->events.visitor(a->events.ctx, fd);
         return;
     }
     if (a->link || a->ended) {

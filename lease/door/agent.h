@@ -21,6 +21,8 @@ struct agent_events {
     void (*ended)(void *ctx, const char *why);
     void (*line)(void *ctx, const char *text, size_t len);
     void (*drained)(void *ctx); /* after agent_line said the queue is full: there is room again */
+    /* Somebody of the sandbox other than leaseinit has connected; takes the descriptor. */
+    void (*visitor)(void *ctx, int fd);
     const struct bridge_ops *bridge;
 };
 

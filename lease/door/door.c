@@ -10,6 +10,7 @@
 #include "agent.h"
 #include "control.h"
 #include "core.h"
+#include "errand.h"
 #include "leasehold/log.h"
 #include "loop.h"
 #include "server.h"
@@ -26,7 +27,9 @@ struct door {
     struct server *server;
     struct spool *spool; /* NULL: nothing is recorded */
     struct agent *agent;
+    struct errands *errands;
     struct control *control;
+    bool gateway_there;
     struct loop_timer *timer;
     struct loop_fd *signals;
     enum door_state logged_state;
@@ -94,7 +97,9 @@ static int hello(void *ctx, struct door_msg *ret, struct err *e)
 
 static void hello_sent(void *ctx, struct door_msg *m)
 {
-    (void)ctx;
+    struct door *d = ctx;
+
+    d->gateway_there = true;
     free(m->conns.items);
     free(m->consumed.items);
 }
@@ -103,6 +108,10 @@ static int message(void *ctx, const struct door_msg *m, struct err *e)
 {
     struct door *d = ctx;
 
+    if (m->t == DOOR_PUT_DONE) {
+        errands_done(d->errands, m->n, m->artifact, m->fault);
+        return 0;
+    }
     return door_core_receive(d->core, m, loop_now_us(), e);
 }
 
@@ -111,6 +120,8 @@ static void gateway_ended(void *ctx)
     struct door *d = ctx;
 
     log_event(d->log, LOG_INFO, "gateway_lost");
+    d->gateway_there = false;
+    errands_lost(d->errands);
     door_core_unlinked(d->core);
 }
 
@@ -145,6 +156,25 @@ static void agent_said(void *ctx, const char *text, size_t len)
 
     spool_message(d->spool, NULL, text, len);
     server_line(d->server, text, len);
+}
+
+static void agent_visitor(void *ctx, int fd)
+{
+    struct door *d = ctx;
+
+    errands_take(d->errands, fd);
+}
+
+static bool errand_ask(void *ctx, int64_t n, const char *path, const char *name)
+{
+    struct door *d = ctx;
+
+    if (d->gateway_there)
+        control_send(d->control, &(struct door_msg){.t = DOOR_PUT,
+                                                    .n = n,
+                                                    .path = (char *)(uintptr_t)path,
+                                                    .name = (char *)(uintptr_t)name});
+    return d->gateway_there;
 }
 
 static void agent_drained(void *ctx)
@@ -279,6 +309,7 @@ static int door_make(struct door *d, int agent_fd, struct err *e)
                                  .ended = agent_ended,
                                  .line = agent_said,
                                  .drained = agent_drained,
+                                 .visitor = agent_visitor,
                                  .bridge = &client_bridge_ops};
     struct control_events control = {.ctx = d,
                                      .hello = hello,
@@ -299,10 +330,11 @@ static int door_make(struct door *d, int agent_fd, struct err *e)
     server.spool = d->spool;
     d->timer = loop_timer_new(d->loop, nothing, NULL);
     d->core = core_make(d, e);
+    d->errands = errands_new(d->loop, errand_ask, d);
     d->agent = agent_new(d->loop, agent_fd, d->spec.transport, &agent, e);
     d->server = server_new(&server, e);
     d->control = control_new(d->loop, d->log, &control, e);
-    if (!d->timer || !d->core || !d->agent || !d->server || !d->control)
+    if (!d->timer || !d->core || !d->errands || !d->agent || !d->server || !d->control)
         return -1;
     server_bind(d->server, d->core, d->agent);
     return 0;
