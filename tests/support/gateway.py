@@ -31,6 +31,7 @@ import uuid
 
 import yaml
 
+import canary
 import processes
 from ws import WsClient
 
@@ -106,7 +107,7 @@ class Gateway:
         if done.returncode != 0:
             raise GatewayError(f"init: {done.stderr}{done.stdout}")
         with open(os.path.join(self.dir, "admin.key"), encoding="ascii") as text:
-            self.admin_key = text.read().strip()
+            self.admin_key = canary.note(text.read().strip())
         # No limit of calls a second, unless it is what the test is about: tests are in a hurry.
         base = {"http": {"port": 0}, "security": {"rate_limit": {"requests_per_second": 0}}}
         self.edit_config(merge(base, overrides))
@@ -174,14 +175,61 @@ class Gateway:
         self.start()
 
     def cleanup(self):
-        """Ends everything it has started, removes its directory."""
+        """Ends everything it has started, looks for secrets where none may be, removes its directory."""
         try:
-            if self.process and self.process.poll() is None:
-                self.stop()
+            try:
+                self._look_at_what_lives()
+            finally:
+                if self.process and self.process.poll() is None:
+                    self.stop()
         finally:
             self._end_sandboxes()
-            if not os.environ.get("LEASEHOLD_KEEP"):
-                shutil.rmtree(self.dir)
+            try:
+                self._look_at_what_is_left()
+            finally:
+                if not os.environ.get("LEASEHOLD_KEEP"):
+                    shutil.rmtree(self.dir)
+
+    # -- secrets (canary.py) -----------------------------------------------------------------------
+
+    def _secret_hashes(self):
+        return canary.hashes_in(glob.glob(os.path.join(self.dir, "data", "*.db")))
+
+    def _note_key_files(self):
+        for path in glob.glob(os.path.join(self.dir, "keys", "*.pem")):
+            canary.SEEN.note_key_file(path)
+
+    def _look_at_what_lives(self):
+        self._note_key_files()
+        pids = [process.pid for process in self.sandboxes_left()]
+        if self.process and self.process.poll() is None:
+            pids.append(self.process.pid)
+            canary.SEEN.check("/metrics", self._metrics_text())
+        canary.check_processes(pids, self._secret_hashes())
+
+    def _metrics_text(self):
+        """Empty of a gateway that does not answer: a test may have stopped it."""
+        address = urllib.parse.urlsplit(self.url)
+        if address.scheme != "http" or processes.is_stopped(self.process.pid):
+            return b""
+        connection = http.client.HTTPConnection(address.hostname, address.port, timeout=STOP_S)
+        try:
+            connection.request(
+                "GET", "/metrics", headers={"Authorization": f"Bearer {self.admin_key}"}
+            )
+            return connection.getresponse().read()
+        except (OSError, http.client.HTTPException):
+            return b""
+        finally:
+            connection.close()
+
+    def _look_at_what_is_left(self):
+        """Configuration, key files and what users keep are no place of ours."""
+        self._note_key_files()
+        hashes = self._secret_hashes()
+        logs = glob.glob(os.path.join(self.dir, "*.log"))
+        canary.check_files([*logs, *canary.regular_files(self.run_dir)], hashes)
+        canary.check_files(canary.database_files(os.path.join(self.dir, "data")), frozenset())
 
     def _end_sandboxes(self):
         """Asks the supervisors first: only they can remove their control groups."""
@@ -259,7 +307,7 @@ class Gateway:
 
     def run_program(self, name, *args, env=None, **options):
         """Runs one of our binaries to its end: CompletedProcess with text output."""
-        return subprocess.run(
+        done = subprocess.run(
             self._command(name, *args),
             env={**self._environment(), **(env or {})},
             stdin=subprocess.DEVNULL if "input" not in options else None,
@@ -269,6 +317,8 @@ class Gateway:
             check=False,
             **options,
         )
+        canary.note(done.stdout)
+        return done
 
     def ctl(self, *args, key=None, **options):
         """leasectl, as admin or with another key."""
@@ -311,7 +361,9 @@ class Gateway:
         connection = self.connection()
         connection.request(method, target, body, {**sent, **(headers or {})})
         response = connection.getresponse()
-        data = response.read()
+        data = canary.note(response.read())
+        if response.status >= 400:
+            canary.check_error(method, target, data)
         if method != "HEAD" and "json" in (response.headers.get("Content-Type") or ""):
             data = json.loads(data)
         return response.status, response.headers, data

@@ -47,6 +47,15 @@ def look(pid):
     return Process(int(pid), int(fields[19]), int(fields[1]), name)
 
 
+def is_stopped(pid):
+    """By a signal: it answers nobody."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as text:
+            return text.read().rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return False
+
+
 def all_processes():
     """Every process by pid."""
     found = (look(pid) for pid in os.listdir("/proc") if pid.isdigit())

@@ -23,6 +23,8 @@ import struct
 import time
 import urllib.parse
 
+import canary
+
 OP_CONT, OP_TEXT, OP_BINARY, OP_CLOSE, OP_PING, OP_PONG = 0, 1, 2, 8, 9, 10
 CLOSE_NO_CODE, CLOSE_ABNORMAL = 1005, 1006
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -127,6 +129,7 @@ class WsConn:
             else:
                 message = self._on_data(fin, opcode, payload)
                 if message:
+                    canary.note(message[1])
                     return message
 
     def recv_frame(self, timeout=5):
