@@ -56,6 +56,7 @@ test:
 	$(if $(fuzzers),$(call preset,fuzz,$(fuzzers)))
 	scripts/npm.sh tests/tools/openapi build/openapi-lint
 	scripts/npm.sh docs/examples/bot-node build/example-bot
+	scripts/npm.sh tests/tools/jose build/jose
 	$(run_tests) tools unit=build/release/bin property=build/release/bin integration=build/release/bin \
 		unit=build/asan/bin fuzz=build/fuzz/bin
 
@@ -76,6 +77,7 @@ test-asan:
 	$(call preset,asan)
 	scripts/npm.sh tests/tools/openapi build/openapi-lint
 	scripts/npm.sh docs/examples/bot-node build/example-bot
+	scripts/npm.sh tests/tools/jose build/jose
 	$(run_tests) unit=build/asan/bin integration=build/asan/bin
 
 # Without address space randomisation: gcc 12's ThreadSanitizer does not bear all of its layouts.
@@ -85,6 +87,7 @@ test-tsan:
 	$(call preset,tsan)
 	scripts/npm.sh tests/tools/openapi build/openapi-lint
 	scripts/npm.sh docs/examples/bot-node build/example-bot
+	scripts/npm.sh tests/tools/jose build/jose
 	setarch -R $(run_tests) unit=build/tsan/bin integration=build/tsan/bin
 
 # Not part of `make test` for its time; `make soak` begins with it.
