@@ -548,7 +548,8 @@ int op_run(struct store_tx *tx, void *arg, struct err *e)
     op->changes = malloc((op->changes_n + 1) * sizeof *op->changes);
     if (!op->changes)
         abort();
-    memcpy(op->changes, tx->changes->items + before, op->changes_n * sizeof *op->changes);
+    for (size_t i = 0; i < op->changes_n; i++)
+        op->changes[i] = tx->changes->items[before + i];
     op->audit_n = tx->audit->head.n;
     op->in_group = true;
     DL_APPEND(s->gw.group, op);

@@ -33,7 +33,7 @@ import yaml
 
 import canary
 import processes
-from ws import WsClient
+from ws import WsClient, WsConn
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.environ.get("LEASEHOLD_BIN") or os.path.join(ROOT, "build", "release", "bin")
@@ -44,6 +44,8 @@ READY_S = 30
 STOP_S = 30
 SETTLE_S = 5
 REST_S = 60
+
+WsConn.note = staticmethod(canary.note)
 
 OWN_PROGRAMS = {"leasedoor", "leasekeep", "leaseinit", "bwrap"}
 

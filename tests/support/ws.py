@@ -23,8 +23,6 @@ import struct
 import time
 import urllib.parse
 
-import canary
-
 OP_CONT, OP_TEXT, OP_BINARY, OP_CLOSE, OP_PING, OP_PONG = 0, 1, 2, 8, 9, 10
 CLOSE_NO_CODE, CLOSE_ABNORMAL = 1005, 1006
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -81,6 +79,8 @@ class WsConn:
     """One end of an open connection. `sock` is the plain or TLS socket; bytes read too far by the
     handshake come in `rest`."""
 
+    note = staticmethod(lambda data: data)  # sees every message that is received (gateway.py)
+
     def __init__(self, sock, is_client, rest=b""):
         self.sock = sock
         self.is_client = is_client
@@ -129,7 +129,7 @@ class WsConn:
             else:
                 message = self._on_data(fin, opcode, payload)
                 if message:
-                    canary.note(message[1])
+                    self.note(message[1])
                     return message
 
     def recv_frame(self, timeout=5):
