@@ -17,8 +17,6 @@
 #define ERROR_CAP  65536
 #define HEADER_MAX (API_KEY_TEXT + 32)
 
-extern char **environ;
-
 static int path_of(const char *dir, const char *name, char *ret, size_t size, struct err *e)
 {
     if ((size_t)snprintf(ret, size, "%s/%s", dir, name) >= size)

@@ -337,7 +337,7 @@ static int list_active(struct store_tx *tx, void *arg, struct err *e)
 static void run_count_active(struct services *s)
 {
     struct active a = {0};
-    struct totals unused;
+    struct totals unused = {0};
     struct err e;
 
     if (store_read(s->store, list_active, &a, &e))
