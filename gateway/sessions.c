@@ -167,8 +167,9 @@ static bool is_to_end(const struct check *c, const struct sandbox *row, struct s
                                                ends_soon(row) && verdict(c->s, row, ret, status));
 }
 
-static void check_end(struct check *c, const struct sandbox *row, struct session_stop *stop)
+static void check_end(struct check *c, const struct sandbox *row, const struct session_stop *how)
 {
+    struct session_stop stop = *how;
     struct sandbox ended;
     struct span span;
     struct err e;
@@ -176,11 +177,11 @@ static void check_end(struct check *c, const struct sandbox *row, struct session
 
     span_begin(c->s->tracer, &span, "usecase.cleanup_expired_sandbox", &c->round_trace);
     session_span_names(&span, row);
-    stop->trace = &span.self;
-    rc = session_stop(c->s, stop, &ended, &e); /* has told; tried again in a while */
+    stop.trace = &span.self;
+    rc = session_stop(c->s, &stop, &ended, &e); /* has told; tried again in a while */
     c->cleaned = !rc;
     span_text(&span, "sandbox.result", rc ? "error" : "cleaned");
-    span_text(&span, "sandbox.reason", stop->reason);
+    span_text(&span, "sandbox.reason", stop.reason);
     span_end(&span, rc, &e);
 }
 
