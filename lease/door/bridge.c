@@ -19,7 +19,7 @@
 #define TIDY_US   1000000
 #define DOWN_HIGH (128 * 1024)
 #define DOWN_LOW  (32 * 1024)
-#define DOWN_CAP  (320 * 1024)
+#define DOWN_CAP  (256 * 1024)
 
 /* Masking protects what stands between a client and its server from taking a message for something
  * else. Here nothing does, so the mask is one that changes nothing. */

@@ -8,7 +8,6 @@
 #include "leasehold/door_proto.h"
 
 #define UP_SIZE         (64u * 1024u)
-#define UP_SIZE_BUSY    (128u * 1024u) /* when more waits than fits into the other */
 #define MUCH            16384u
 #define READS_A_TURN    16 /* that bring nothing to pass on */
 #define CLOSE_NORMAL    1000
@@ -33,21 +32,13 @@ void bridge_up_free(struct bridge *b)
 static bool up_make_room(struct bridge *b)
 {
     size_t kept = b->up_end - b->up_at;
-    size_t size = b->up_busy ? UP_SIZE_BUSY : UP_SIZE;
-    unsigned char *bigger;
-
     if (b->up_data && kept > 0 && b->up_at > 0)
         memmove(b->up_data + BRIDGE_ROOM, up_front(b), kept);
     b->up_at = 0;
     b->up_end = kept;
-    if (b->up_data && b->up_size >= size)
-        return true;
-    bigger = realloc(b->up_data, BRIDGE_ROOM + size);
-    if (!bigger)
-        return b->up_data != NULL;
-    b->up_data = bigger;
-    b->up_size = size;
-    return true;
+    if (!b->up_data)
+        b->up_data = malloc(BRIDGE_ROOM + UP_SIZE);
+    return b->up_data != NULL;
 }
 
 /* Reads once. False: nothing there. True: something came, or the end. */
@@ -59,10 +50,10 @@ static bool up_fill(struct bridge *b)
     if (b->eof)
         return true;
     if (up_make_room(b))
-        n = recv(fd, b->up_data + BRIDGE_ROOM + b->up_end, b->up_size - b->up_end, MSG_DONTWAIT);
+        n = recv(fd, b->up_data + BRIDGE_ROOM + b->up_end, UP_SIZE - b->up_end, MSG_DONTWAIT);
     if (n > 0) {
         b->up_end += (size_t)n;
-        b->up_busy |= b->up_end == b->up_size;
+        b->up_busy |= b->up_end == UP_SIZE;
         return true;
     }
     if (n < 0 && (errno == EAGAIN || errno == EINTR) && b->fd) {
@@ -164,8 +155,7 @@ static enum step framed_next(struct bridge *b, int *ret_code)
     enum step step = STEP_MORE;
 
     while (step == STEP_MORE && e.kind != WSC_GOT_MORE && b->up_end > b->up_at) {
-        size_t used =
-            wsc_reader_next(&b->reader, up_front(b), b->up_end - b->up_at, UP_SIZE_BUSY, &e);
+        size_t used = wsc_reader_next(&b->reader, up_front(b), b->up_end - b->up_at, UP_SIZE, &e);
 
         /* A piece is the last of what it used up. */
         b->up_at += e.kind == WSC_GOT_PIECE ? used - e.len : used;

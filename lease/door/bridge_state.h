@@ -52,8 +52,8 @@ struct bridge {
     bool has_piece;
     struct bridge_piece piece;
     unsigned char *up_data; /* NULL: quiet */
-    size_t up_size, up_at, up_end;
-    bool up_busy; /* a read filled it: a bigger one shall be next */
+    size_t up_at, up_end;
+    bool up_busy; /* a read filled it: more is coming */
     struct bridge *prev, *next;
 };
 

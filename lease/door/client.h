@@ -19,7 +19,7 @@
 #define CLIENT_NAME_MAX 64   /* of a subprotocol libwebsockets can take */
 /* Of a frame that comes in one piece: what the loop reads at once (SERV_BUF), or each read would leave
  * a piece of a few bytes. */
-#define CLIENT_RX_MAX   (128 * 1024)
+#define CLIENT_RX_MAX   65536
 #define CLOSE_BAD_FRAME 1002
 #define CLOSE_BAD_TEXT  1007
 #define CLOSE_CODE_MAX  4999

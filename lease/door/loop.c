@@ -10,7 +10,7 @@
 #include "leasehold/clock.h"
 
 #define HEADER_MAX 16384
-#define SERV_BUF   (128 * 1024) /* also CLIENT_RX_MAX */
+#define SERV_BUF   65536 /* also CLIENT_RX_MAX; all of it is touched at the start */
 #define HEADERS_AT_ONCE                                                                            \
     64 /* header parsers, each of HEADER_MAX: as many as unauthenticated peers */
 #define HTTP_TIMEOUT_S 3

@@ -3,7 +3,8 @@
     bench_door.py [SECONDS]
 
 The agent is tests/bench/ws_echo.c under transport `ws`; the client is tests/bench/ws_load.c. Each
-figure is the median of several turns, direct and through the door in alternation.
+figure is the median of several turns, direct and through the door in alternation. The same is done with
+tests/bench/tcp_hop.c in the door's place, which only copies: no door can cost less.
 """
 
 import glob
@@ -23,6 +24,7 @@ from gateway import BIN, Gateway
 TURNS = 5
 PORT = 7000
 BIG = 1 << 20
+PIECE = 1 << 16  # of the copying program: what the door reads at once
 GOALS = {"round_trips": 0.7, "bytes": 0.8, "private_bytes": 1 << 20}
 CONFIG = {
     "logging": {"level": "error"},
@@ -57,14 +59,15 @@ def load(port, path, protocol, size, seconds, token=""):
     return said["messages"] / said["seconds"]
 
 
-class Direct:
-    """The agent on loopback, outside any sandbox."""
+class Listening:
+    """A program that serves on loopback, outside any sandbox."""
 
-    def __init__(self):
+    def __init__(self, name, *args):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
-        self.process = subprocess.Popen([os.path.join(BIN, "ws_echo"), str(self.port)])
+        command = [os.path.join(BIN, name), str(self.port), *map(str, args)]
+        self.process = subprocess.Popen(command)
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self.port)).close()
@@ -110,14 +113,18 @@ def main():
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 2
     gateway = Gateway(CONFIG)
     try:
-        direct = Direct()
+        direct = Listening("ws_echo")
+        hop = Listening("tcp_hop", direct.port, PIECE)
         try:
             through = Through(gateway)
             idle = private_bytes(through.pid)
             small = compare(direct, through, 16, seconds)
             big = compare(direct, through, BIG, seconds)
             after = private_bytes(through.pid)
+            least = {"round_trips": compare(direct, hop, 16, seconds)["ratio"],
+                     "bytes": compare(direct, hop, BIG, seconds)["ratio"]}
         finally:
+            hop.close()
             direct.close()
     finally:
         gateway.cleanup()
@@ -129,6 +136,7 @@ def main():
         peer=small["peer"],
         peer_name="the same agent, spoken to directly",
         mib_per_s_at_1_mib=big,
+        ratios_of_a_copying_program=least,
         private_bytes_idle=idle,
         private_bytes_after=after,
         goals=GOALS,
