@@ -76,6 +76,8 @@ const char config_template[] =
     "    command: [/run/leasehold/demo-agent]  # echoes each line\n"
     "    transport: stdio                      # stdio | tcp:PORT | ws:PORT/path | unix:PATH\n"
     "    image: \"\"                             # for engine: docker\n"
+    "    runtime: \"\"                           # for engine: docker: runc | runsc | kata\n"
+    "    tmpfs: []                             # for engine: docker: writable beside /tmp\n"
     "    limits:\n"
     "      memory_bytes: 268435456\n"
     "      cpus: 1.0\n"
