@@ -156,6 +156,8 @@ soak: test-valgrind build
 	LEASEHOLD_BIN=$(CURDIR)/build/release/bin $(PYTHON) tests/tools/contain.py 7200 -- \
 		$(PYTHON) tests/soak/connects.py --count 20000
 	LEASEHOLD_BIN=$(CURDIR)/build/release/bin $(PYTHON) tests/tools/contain.py 7200 -- \
+		$(PYTHON) tests/soak/docker_many.py --count 200
+	LEASEHOLD_BIN=$(CURDIR)/build/release/bin $(PYTHON) tests/tools/contain.py 7200 -- \
 		$(PYTHON) tests/soak/kill_rounds.py --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED))
 	LEASEHOLD_BIN=$(CURDIR)/build/release/bin $(PYTHON) tests/tools/contain.py 7200 -- \
 		$(PYTHON) tests/soak/data_rounds.py --rounds $(or $(ROUNDS),500) $(if $(SEED),--seed $(SEED))

@@ -5,10 +5,14 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "soak"))
+
+import docker_many
 from docker import Docker, busybox, glibc, musl, scratch
 from gateway import BIN
 
@@ -292,6 +296,12 @@ class Ends(DockerTest):
         self.assertIn(sandbox["container_id"], self.ids())
         again, _ = self.gateway.open(self.chat)
         self.assertEqual(again["session_id"], sandbox["session_id"])
+
+
+class Many(DockerTest):
+    def test_a_dozen_opened_used_adopted_and_stopped_leave_nothing(self):
+        self.start()
+        self.assertEqual(docker_many.run(self.docker, self.gateway, 12, 6, lambda text: None), {})
 
 
 class Outages(DockerTest):
