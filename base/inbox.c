@@ -32,15 +32,21 @@ void inbox_free(struct inbox *in)
 
 void inbox_post(struct inbox *in, struct job *job)
 {
-    job->next = NULL;
+    inbox_post_all(in, job, job, 1);
+}
+
+void inbox_post_all(struct inbox *in, struct job *first, struct job *last, size_t n)
+{
+    last->next = NULL;
     pthread_mutex_lock(&in->lock);
-    bool was_empty = in->n++ == 0;
+    bool was_empty = in->n == 0;
     if (was_empty) {
-        in->first = job;
+        in->first = first;
     } else {
-        in->last->next = job;
+        in->last->next = first;
     }
-    in->last = job;
+    in->last = last;
+    in->n += n;
     pthread_mutex_unlock(&in->lock);
     /* A drainer that left something comes again by itself: only the first post has to wake it. */
     if (was_empty) {

@@ -40,6 +40,8 @@ struct key_slot {
 struct lane {
     struct inbox *in;
     size_t queue_max;
+    size_t batch;  /* most jobs that a thread takes at once */
+    size_t shares; /* threads, also while they are still being made */
     char name[THREAD_NAME];
     struct lane_meters meters;
     pthread_mutex_t lock;
@@ -228,31 +230,54 @@ static int admit(struct lane *l, struct job *job, struct err *e)
 
 /* --- threads --------------------------------------------------------------------------------- */
 
-/* NULL: the lane has closed and everything has run. A closing lane's jobs behind a key need no
+/* Under the lock: what one thread runs next; *ret_n of them. */
+static struct queue take_share(struct lane *l, size_t *ret_n)
+{
+    size_t share = (l->waiting + l->shares - 1) / l->shares;
+    size_t most = share < l->batch ? share : l->batch, n = 0;
+    struct queue taken = {NULL, NULL};
+    struct job *job;
+    while (n < most && (job = take_turn(l)) != NULL) {
+        queue_push(&taken, job);
+        n++;
+    }
+    *ret_n = n;
+    return taken;
+}
+
+/* None: the lane has closed and everything has run. A closing lane's jobs behind a key need no
  * further thread: the one that runs their predecessor takes them from the queue itself. */
-static struct job *take(struct lane *l)
+static struct queue take(struct lane *l, size_t *ret_n)
 {
     pthread_mutex_lock(&l->lock);
     while (l->turns == NULL && !l->closing) {
         pthread_cond_wait(&l->ready, &l->lock);
     }
-    struct job *job = take_turn(l);
+    struct queue taken = take_share(l, ret_n);
     pthread_mutex_unlock(&l->lock);
-    return job;
+    return taken;
+}
+
+static void run_all(struct lane *l, struct job *first)
+{
+    for (struct job *job = first; job != NULL; job = job->next) {
+        metric_observe(l->meters.wait, l->meters.lane, 0,
+                       clock_boot_us(&clock_system) - job->queued_us);
+        job->run(job);
+    }
 }
 
 static void *serve(void *arg)
 {
     struct lane *l = arg;
-    for (struct job *job = take(l); job != NULL; job = take(l)) {
-        struct id key = job->key;
-        metric_observe(l->meters.wait, l->meters.lane, 0,
-                       clock_boot_us(&clock_system) - job->queued_us);
-        job->run(job);
-        atomic_fetch_sub(&l->depth, 1);
+    size_t n;
+    for (struct queue taken = take(l, &n); n > 0; taken = take(l, &n)) {
+        struct id key = taken.last->key; /* jobs with a key are taken one by one */
+        run_all(l, taken.first);
+        atomic_fetch_sub(&l->depth, n);
         /* Posted before the key is released, so that results of one key come in its order. From
-         * here on the job is the drainer's. */
-        inbox_post(l->in, job);
+         * here on the jobs are the drainer's. */
+        inbox_post_all(l->in, taken.first, taken.last, n);
         if (!id_is_zero(&key)) {
             pthread_mutex_lock(&l->lock);
             key_release(l, &key);
@@ -300,6 +325,8 @@ struct lane *lane_new(const char *name, unsigned threads, size_t queue_max, stru
     }
     l->in = in;
     l->queue_max = queue_max;
+    l->batch = 1;
+    l->shares = threads;
     snprintf(l->name, sizeof(l->name), "%s", name);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->ready, NULL);
@@ -388,6 +415,13 @@ int lane_call(struct lane *l, const struct id *key, void (*fn)(void *arg), void 
     }
     sem_destroy(&over);
     return rc;
+}
+
+void lane_batch(struct lane *l, size_t most)
+{
+    pthread_mutex_lock(&l->lock);
+    l->batch = most;
+    pthread_mutex_unlock(&l->lock);
 }
 
 void lane_meter(struct lane *l, const struct lane_meters *m)

@@ -6,6 +6,7 @@
 
 #define QUEUE_MAX   1000
 #define SCRAPES_MAX 8
+#define SIGN_BATCH  8
 
 static struct lane *metered(struct services *s, enum meter_lane which, const char *name,
                             unsigned threads, size_t queue_max, struct err *e)
@@ -36,5 +37,8 @@ int threads_make(struct services *s, size_t queue_max, struct err *e)
     s->sign = s->body ? lane_new("sign", cpus, SIZE_MAX, in, e) : NULL;
     /* As the body lane, it takes a job of every stream. */
     s->object = s->sign ? metered(s, METER_OBJECT, "object", OBJECT_THREADS, SIZE_MAX, e) : NULL;
-    return s->object ? 0 : -1;
+    if (!s->object)
+        return -1;
+    lane_batch(s->sign, SIGN_BATCH); /* the loop is woken once for so many */
+    return 0;
 }

@@ -31,6 +31,9 @@ struct inbox *inbox_new(void (*wake)(void *ctx), void *ctx);
 void inbox_free(struct inbox *in); /* must be empty */
 void inbox_post(struct inbox *in, struct job *job);
 
+/* The same of n jobs that hang together by `next`, with one wake for all. */
+void inbox_post_all(struct inbox *in, struct job *first, struct job *last, size_t n);
+
 /* Calls done() of at most `max` jobs in the order of their posts. Returns how many were left:
  * if not 0 the caller must come again. */
 size_t inbox_drain(struct inbox *in, size_t max);
@@ -44,6 +47,10 @@ struct lane;
 
 struct lane *lane_new(const char *name, unsigned threads, size_t queue_max, struct inbox *in,
                       struct err *e);
+
+/* For small jobs without keys: a thread takes up to `most` that wait, its share of them, and posts
+ * their results together. Before the first job. */
+void lane_batch(struct lane *l, size_t most);
 
 /* Runs the queued jobs to their end, joins the threads. Their results stand in the inbox then. */
 void lane_free(struct lane *l);

@@ -458,12 +458,50 @@ static void free_takes_null(void **state)
     inbox_free(NULL);
 }
 
+static void a_batch_wakes_once_and_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    struct err e;
+    lane_start(1, 100);
+    lane_batch(world.lane, 4);
+    assert_int_equal(lane_submit(world.lane, prepare(0, run_gated, count_done), &e), 0);
+    sem_wait(&world.started); /* the thread is held: what follows waits */
+    for (int i = 1; i <= 9; i++) {
+        assert_int_equal(lane_submit(world.lane, prepare(i, count_run, count_done), &e), 0);
+    }
+    sem_post(&world.gate);
+    lane_free(world.lane);
+    world.lane = NULL;
+    assert_int_equal(atomic_load(&world.ran), 10);
+    assert_int_equal(atomic_load(&world.wakes), 1); /* nobody drained between */
+    drain_until(10);
+    assert_int_equal(world.done, 10);
+}
+
+static void a_batch_leaves_the_other_threads_their_share(void **state)
+{
+    (void)state;
+    struct err e;
+    lane_start(2, 100);
+    lane_batch(world.lane, 8);
+    for (int i = 0; i < 2; i++) { /* more than one thread's share of two */
+        assert_int_equal(lane_submit(world.lane, prepare(i, run_gated, count_done), &e), 0);
+    }
+    sem_wait(&world.started);
+    sem_wait(&world.started); /* both run at the same time */
+    sem_post(&world.gate);
+    sem_post(&world.gate);
+    drain_until(2);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(inbox_keeps_the_order_and_honours_max),
+        TEST(a_batch_wakes_once_and_leaves_nothing_behind),
+        TEST(a_batch_leaves_the_other_threads_their_share),
         TEST(done_may_post_to_its_inbox),
         TEST(posts_of_each_producer_arrive_in_order),
         TEST(every_job_runs_and_comes_back),
