@@ -175,7 +175,8 @@ static int walk_artifact(struct stmt *st, void *arg, struct err *e)
 #define LIST_STATE "((? = '' AND state <> 'deleted') OR state = ?) AND "
 #define LIST_TAIL  LIST_STATE LIST_SEEN LIST_PAGE("created_at", "artifact_id")
 
-static const char list_of_chat[] = SELECT_ARTIFACT "WHERE chat_id = ? AND " LIST_TAIL;
+static const char list_of_chat[] =
+    SELECT_ARTIFACT "WHERE chat_id = ? AND " LIST_OPTIONAL("user_id") LIST_TAIL;
 static const char list_of_user[] = SELECT_ARTIFACT "WHERE user_id = ? AND " LIST_TAIL;
 static const char list_of_all[] = SELECT_ARTIFACT "WHERE " LIST_TAIL;
 
@@ -194,8 +195,11 @@ int store_artifact_list(struct store_tx *tx, const struct store_list *l,
                   e) != 0) {
         return -1;
     }
-    if (of_chat || of_user) {
-        bind_id(&st, of_chat ? &f->chat_id : &f->user_id);
+    if (of_chat) {
+        bind_id(&st, &f->chat_id);
+        list_bind_optional_id(&st, &f->user_id);
+    } else if (of_user) {
+        bind_id(&st, &f->user_id);
     }
     list_bind_optional(&st, f->names != NULL ? f->names[0] : NULL);
     list_bind_seen(&st, l);

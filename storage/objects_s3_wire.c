@@ -29,12 +29,12 @@ static int put_host(struct s3_endpoint *ret, const char *host, size_t len, const
 {
     const char *own_port = strcmp(ret->scheme, "https") == 0 ? ":443" : ":80";
     size_t port_len = strlen(own_port);
-    if (len > port_len && memcmp(host + len - port_len, own_port, port_len) == 0) {
+    if (len >= port_len && memcmp(host + len - port_len, own_port, port_len) == 0) {
         len -= port_len;
     }
     int n = snprintf(ret->host, sizeof(ret->host), "%s%s%.*s", bucket != NULL ? bucket : "",
                      bucket != NULL ? "." : "", (int)len, host);
-    if (len == 0 || n < 0 || (size_t)n >= sizeof(ret->host)) {
+    if (len == 0 || *host == ':' || n < 0 || (size_t)n >= sizeof(ret->host)) {
         return err_set(e, ERR_INVALID_REQUEST, "the endpoint of the object store has no host");
     }
     for (char *c = ret->host; *c != '\0'; c++) {
