@@ -143,6 +143,10 @@ class Bench:
             raise SystemExit(f"bench: {path}: {response.status}")
         return done
 
+    def forget(self, path):
+        self.gateway.connection(fresh=True)  # an idle one has been closed meanwhile
+        self.gateway.expect(200, "DELETE", path)
+
     def load(self, port, paths, connections, header="", post=None):
         """Requests a second."""
         listing = os.path.join(self.work, "paths")
@@ -175,6 +179,7 @@ class Bench:
         put = os.path.join(self.work, "nginx/put/big")
 
         def put_ours():
+            self.forget(f"/chats/{chat['chat_id']}/files")
             return GB / 1e6 / self.put(self.port, f"{base}/big", self.auth, source)
 
         def put_nginx():
@@ -196,7 +201,7 @@ class Bench:
             lambda: GB / 1e6 / self.get(self.nginx.port, "/get/big", {}),
             "MB/s, 1 GB from the page cache", "nginx",
         )
-        self.gateway.expect(204, "DELETE", f"/chats/{chat['chat_id']}/files/big")
+        self.forget(f"/chats/{chat['chat_id']}/files")
         os.unlink(source)
         self.small(chat, files, base)
 
@@ -205,6 +210,7 @@ class Bench:
             with open(os.path.join(files, f"s{n}"), "wb") as out:
                 out.write(n.to_bytes(8, "big") * (SMALL_SIZE // 8))
         listed = 0
+        self.gateway.connection(fresh=True)
         while listed < SMALL:  # each list takes in a part of what is new
             self.gateway.expect(200, "GET", f"/chats/{chat['chat_id']}/files?limit=1")
             listed += 2000
@@ -218,6 +224,7 @@ class Bench:
         )
 
     def history(self):
+        self.gateway.connection(fresh=True)
         chat = self.gateway.new_chat()
         path = f"/api/v1/chats/{chat['chat_id']}/history"
         auth = f"Authorization: {self.auth['Authorization']}"
