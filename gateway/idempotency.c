@@ -9,9 +9,10 @@
 #include "leasehold/json.h"
 #include "services.h"
 
-#define ANSWER_CAP    (8u * 1024 * 1024)
-#define CLEANUP_BATCH 500
-#define TOKEN_NULL    "\"token\":null"
+#define ANSWER_CAP     (8u * 1024 * 1024)
+#define CLEANUP_BATCH  500
+#define BODY_PARTS_CAP 4096
+#define TOKEN_NULL     "\"token\":null"
 
 /* Compared as bytes: what is behind the text is zero. */
 struct claim_name {
@@ -27,6 +28,7 @@ struct idempotent {
     bool claimed;       /* stands in services.idempotent */
     bool replayed;      /* answered from a record, or refused because of one */
     bool recorded;      /* stands in the store, as soon as its write commits */
+    struct look *look;  /* the record, until the body has come that it is compared with */
     struct store_job job;
     struct call *call;
     UT_hash_handle hh;
@@ -256,6 +258,39 @@ static int replay(struct call *c, struct look *l, struct err *e)
     return id_is_zero(&l->lease.lease_id) ? 0 : mint_again(c, l, e);
 }
 
+void idempotency_body(struct call *c, const char *const *parts, size_t n)
+{
+    struct buf b;
+
+    if (!c->idempotent)
+        return;
+    buf_init(&b, BODY_PARTS_CAP);
+    buf_add(&b, c->idempotent->fingerprint, sizeof c->idempotent->fingerprint);
+    for (size_t i = 0; i < n; i++)
+        add_part(&b, parts[i], strlen(parts[i]));
+    if (buf_ok(&b))
+        SHA256((const uint8_t *)b.data, b.len, c->idempotent->fingerprint);
+    buf_done(&b);
+}
+
+int idempotency_compare(struct call *c, struct err *e)
+{
+    return replay(c, c->idempotent->look, e);
+}
+
+/* What was answered before; with a body that is still to come, it is told later. */
+static int earlier(struct call *c, const struct look *found, struct err *e)
+{
+    struct look *l = call_alloc(c, sizeof *l);
+
+    if (!l)
+        return err_set(e, ERR_INTERNAL, "no memory for the request");
+    *l = *found;
+    c->idempotent->look = l;
+    c->only_compares = c->body_streams && c->op->compares;
+    return c->only_compares ? c->op->run(c, e) : replay(c, l, e);
+}
+
 int idempotency_run(struct call *c, struct err *e)
 {
     struct look l = {.c = c};
@@ -263,7 +298,7 @@ int idempotency_run(struct call *c, struct err *e)
     if (c->tx ? look_row(c->tx, &l, e) : store_read(c->s->store, look_row, &l, e))
         return -1;
     if (l.found)
-        return replay(c, &l, e);
+        return earlier(c, &l, e);
     if (c->idempotent->refusal.code) {
         *e = c->idempotent->refusal;
         return -1;

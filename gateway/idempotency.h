@@ -38,6 +38,12 @@ enum op_lane idempotency_lane(const struct call *c);
 /* On the lane: answers from the record, or runs the operation. */
 int idempotency_run(struct call *c, struct err *e) MUST_CHECK;
 
+/* What a streamed body says, told by the operation's `end`: it counts like the arguments. Lane. */
+void idempotency_body(struct call *c, const char *const *parts, size_t n);
+
+/* Behind the `end` of a call that only compares: answers from the record, or refuses. Lane. */
+int idempotency_compare(struct call *c, struct err *e) MUST_CHECK;
+
 /* Was it answered from a record? */
 bool idempotency_replayed(const struct call *c);
 

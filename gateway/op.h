@@ -60,6 +60,10 @@ struct op_object {
  *   undo   instead of, or after a failed, end: take has failed, the peer is gone, or the gateway is
  *          stopping. Leaves nothing. Not after a failed run.
  *
+ * A POST with an Idempotency-Key that has a record is compared by its body as well, where op->compares:
+ * with call->only_compares run, take and end make nothing, and end only tells what the body says
+ * (idempotency_body, which it does always).
+ *
  * An answer's body (`give` is set; run decides by call->streams whether there is one, and how long):
  *
  *   give   appends up to SERVER_PIECE bytes to piece->text, or names a range of a file that is to go
@@ -111,6 +115,7 @@ struct op {
     int (*take)(struct call *c, const char *data, size_t len, struct err *e);
     int (*end)(struct call *c, struct err *e);
     void (*undo)(struct call *c); /* NULL: nothing to undo */
+    bool compares;                /* see call->only_compares */
     const char *takes;            /* media type of such a body, for OpenAPI */
     bool takes_json;              /* a body of application/json does not stream but is decoded */
     int (*give)(struct call *c, struct op_piece *piece, struct err *e);
@@ -159,6 +164,7 @@ struct call {
     const char *content_type; /* of such a body, "" if none was given */
     struct op_when when;
     bool body_streams;     /* take will be called */
+    bool only_compares;    /* op->compares: it was answered before, if the body is the same */
     bool head_only;        /* HEAD: give will not be */
     bool streams;          /* set by run: the body of the answer comes by give … */
     int64_t answer_len;    /* … and has so many bytes; -1: not known */

@@ -15,6 +15,7 @@ struct put {
     struct chatfile file;
     struct file row;
     char name[FILE_NAME_MAX + 1];
+    char asked[FILE_NAME_MAX + 1]; /* as it came; what is there may be spelled otherwise */
     int64_t reserved;
     int64_t credit; /* of the quota: what it will replace */
     bool begun;
@@ -84,6 +85,15 @@ static int look(struct put *p, struct file_look *l, struct err *e)
     return check_conditions(p, l, there, e);
 }
 
+/* It has been put before: is it the same? */
+static int begin_sum(struct put *p, const char *type, struct err *e)
+{
+    if (file_name_check(p->name, e) || take_type(p, type, e) || chatfile_begin_sum(&p->file, e))
+        return -1;
+    p->begun = true;
+    return 0;
+}
+
 static int begin(struct put *p, const char *name, const char *type, struct err *e)
 {
     struct file_look l;
@@ -92,6 +102,9 @@ static int begin(struct put *p, const char *name, const char *type, struct err *
     if (strlen(name) > FILE_NAME_MAX)
         return err_set(e, ERR_INVALID_ATTACHMENT_NAME, "a file name has 1 to 255 bytes");
     snprintf(p->name, sizeof p->name, "%s", name);
+    snprintf(p->asked, sizeof p->asked, "%s", name);
+    if (p->c->only_compares)
+        return begin_sum(p, type, e);
     file_look_init(&l);
     rc = look(p, &l, e) || take_type(p, type, e) ||
                  (!p->form && reserve(p, (int64_t)p->c->body_len, e)) ||
@@ -113,8 +126,9 @@ static int form_file(void *ctx, const struct multipart *m, struct err *e)
 static int form_data(void *ctx, const char *data, size_t len, struct err *e)
 {
     struct put *p = ctx;
+    bool fits = p->c->only_compares || !reserve(p, (int64_t)len, e);
 
-    return reserve(p, (int64_t)len, e) || chatfile_write(&p->file, data, len, e) ? -1 : 0;
+    return !fits || chatfile_write(&p->file, data, len, e) ? -1 : 0;
 }
 
 static int form_begin(struct put *p, struct err *e)
@@ -281,6 +295,14 @@ static int place(struct put *p, struct err *e)
     return rc;
 }
 
+/* A form is compared by what it says: boundaries are made anew for each. */
+static void tell_body(struct put *p)
+{
+    const char *const parts[] = {p->asked, p->row.content_type, p->row.sha256};
+
+    idempotency_body(p->c, parts, 3);
+}
+
 int op_file_end(struct call *c, struct err *e)
 {
     struct put *p = c->state;
@@ -288,12 +310,19 @@ int op_file_end(struct call *c, struct err *e)
 
     if (p->form && multipart_end(p->form, e))
         return -1;
+    if (chatfile_sync(&p->file, f->sha256, e))
+        return -1;
+    tell_body(p);
+    if (c->only_compares) {
+        done(p);
+        return 0;
+    }
     id_random(&f->file_id);
     f->chat_id = p->chat.chat_id;
     f->user_id = p->chat.user_id;
     f->size_bytes = p->file.size;
     snprintf(f->name, sizeof f->name, "%s", p->name);
-    if (chatfile_sync(&p->file, f->sha256, e) || place(p, e))
+    if (place(p, e))
         return -1;
     done(p);
     return 0;

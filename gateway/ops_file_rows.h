@@ -31,6 +31,7 @@
      .end = op_file_end,
      .undo = op_file_undo,
      .takes = "multipart/form-data",
+     .compares = true,
      .conditional = true,
      .audit = {{"file", "file_id"}, {"chat", "chat_id"}},
      .doc = "Puts the one file of a form, under the name that stands there."},

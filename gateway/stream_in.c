@@ -1,4 +1,5 @@
 /* A request's body, piece by piece. */
+#include "idempotency.h"
 #include "services.h"
 #include "stream.h"
 
@@ -31,7 +32,7 @@ static int piece_take(struct stream *st, struct err *e)
     if (c->op->end(c, e))
         return -1;
     st->owes = false;
-    return 0;
+    return c->only_compares ? idempotency_compare(c, e) : 0;
 }
 
 static void piece_run(struct job *job)
@@ -39,7 +40,7 @@ static void piece_run(struct job *job)
     struct stream *st = stream_of_job(job);
 
     st->call->rc = piece_take(st, &st->call->e);
-    if (st->call->rc)
+    if (st->call->rc && st->owes)
         stream_in_undo(st);
 }
 

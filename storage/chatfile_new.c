@@ -38,6 +38,14 @@ static void temp_name(char ret[static CHATFILE_TEMP])
     snprintf(ret, CHATFILE_TEMP, TEMP_PREFIX "%s", ID_STR(&random));
 }
 
+static int sum_begin(struct chatfile *f, struct err *e)
+{
+    f->md = EVP_MD_CTX_new();
+    return f->md != NULL && EVP_DigestInit_ex(f->md, EVP_sha256(), NULL) == 1
+               ? 0
+               : err_set(e, ERR_INTERNAL, "no memory for a hash");
+}
+
 static int open_named(struct chatfile *f)
 {
     temp_name(f->temp);
@@ -64,10 +72,13 @@ static int open_new(struct chatfile *f, struct err *e)
     if (fchmod(f->fd, FILE_MODE) != 0 || (give && fchown(f->fd, f->dir.uid, f->dir.gid) != 0)) {
         return chatfile_fail(e, errno, "making a file");
     }
-    f->md = EVP_MD_CTX_new();
-    return f->md != NULL && EVP_DigestInit_ex(f->md, EVP_sha256(), NULL) == 1
-               ? 0
-               : err_set(e, ERR_INTERNAL, "no memory for a hash");
+    return sum_begin(f, e);
+}
+
+int chatfile_begin_sum(struct chatfile *ret, struct err *e)
+{
+    *ret = (struct chatfile){.dir = {.chat_fd = -1, .files_fd = -1}, .fd = -1};
+    return sum_begin(ret, e);
 }
 
 int chatfile_begin(struct chatfiles *dir, struct chatfile *ret, struct err *e)
@@ -87,7 +98,7 @@ int chatfile_write(struct chatfile *f, const char *data, size_t len, struct err 
     if (EVP_DigestUpdate(f->md, data, len) != 1) {
         return err_set(e, ERR_INTERNAL, "SHA-256 does not work");
     }
-    while (len > 0) {
+    while (len > 0 && f->fd >= 0) {
         ssize_t n = write(f->fd, data, len);
         if (n < 0 && errno == EINTR) {
             continue;
@@ -99,7 +110,7 @@ int chatfile_write(struct chatfile *f, const char *data, size_t len, struct err 
         len -= (size_t)n;
         f->size += n;
     }
-    if (f->size - f->flushed >= FLUSH_BYTES) {
+    if (f->fd >= 0 && f->size - f->flushed >= FLUSH_BYTES) {
         (void)sync_file_range(f->fd, f->flushed, f->size - f->flushed, SYNC_FILE_RANGE_WRITE);
         f->flushed = f->size;
     }
@@ -113,7 +124,7 @@ int chatfile_sync(struct chatfile *f, char ret_sha256[static 65], struct err *e)
         return err_set(e, ERR_INTERNAL, "SHA-256 does not work");
     }
     hash_to_hex(hash, ret_sha256);
-    return fsync(f->fd) == 0 ? 0 : chatfile_fail(e, errno, "writing a file");
+    return f->fd < 0 || fsync(f->fd) == 0 ? 0 : chatfile_fail(e, errno, "writing a file");
 }
 
 /* --- its place -------------------------------------------------------------------------------- */

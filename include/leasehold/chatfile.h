@@ -70,6 +70,8 @@ struct chatfile {
 
 /* Takes *dir. Where the file system can, it has no name yet: a crash leaves nothing. */
 int chatfile_begin(struct chatfiles *dir, struct chatfile *ret, struct err *e) MUST_CHECK;
+/* One that goes nowhere: only its sum is wanted. */
+int chatfile_begin_sum(struct chatfile *ret, struct err *e) MUST_CHECK;
 int chatfile_write(struct chatfile *f, const char *data, size_t len, struct err *e) MUST_CHECK;
 /* The content is durable; answers its SHA-256. */
 int chatfile_sync(struct chatfile *f, char ret_sha256[static 65], struct err *e) MUST_CHECK;

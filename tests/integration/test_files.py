@@ -228,6 +228,22 @@ class Form(FileCase):
         self.assertEqual(self.client.form("f.png", b"")[0], 200)
         self.assertEqual(self.client.form("q%22%20.txt", b"1")[1]["name"], 'q" .txt')
 
+    def test_the_same_form_again_is_answered_again_and_another_is_refused(self):
+        body, key = os.urandom(300000), {"Idempotency-Key": "once"}
+        status, made = self.client.form("f", body, headers=key)
+        self.assertEqual(status, 201)
+        again = self.client.form("f", body, boundary="another-one", headers=key)
+        self.assertEqual(again, (201, made))
+        for name, content, kind in (("f", body[:-1] + b"?", None), ("g", body, None),
+                                    ("f", body, "text/plain")):
+            self.assert_problem(
+                self.client.form(name, content, kind, headers=key), 422, "idempotency_key_reused"
+            )
+        self.assertEqual(self.client.list()[0]["file_id"], made["file_id"])
+        self.assertEqual((self.client.names(), self.client.strays()), (["f"], []))
+        self.gateway.restart()
+        self.assertEqual(self.client.form("f", body, headers=key), (201, made))
+
     def test_what_is_no_such_form(self):
         self.assert_problem(
             self.client.ask("POST", self.client.base, b"x", {"Content-Type": "text/plain"}),
