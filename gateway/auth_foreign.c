@@ -150,6 +150,7 @@ static void proved_put(struct auth *a, const uint8_t hash[static 32], const stru
     p->key_id = en->key.key_id;
     p->version = en->version;
     p->expires_at = expires_at;
+    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): when all were forgotten there is no head */
     HASH_REPLACE(hh, a->proved, hash, sizeof p->hash, p, old);
     free(old);
 }

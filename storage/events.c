@@ -244,7 +244,7 @@ int store_event_each(struct store_tx *tx, int64_t after_seq,
 int store_event_range(struct store_tx *tx, struct store_event_range *ret, struct err *e)
 {
     struct stmt st;
-    struct store_event_range range;
+    struct store_event_range range = {0};
     if (stmt_open(&st, tx->conn, "event",
                   "SELECT COALESCE((SELECT MIN(first_seq) FROM event_log), 1),"
                   " COALESCE((SELECT last_seq FROM event_log ORDER BY first_seq DESC LIMIT 1), 0)",
@@ -267,7 +267,7 @@ int store_event_range(struct store_tx *tx, struct store_event_range *ret, struct
 int store_event_expire(struct store_tx *tx, int64_t until, int64_t keep, int64_t limit,
                        int64_t *ret_n, struct err *e)
 {
-    struct store_event_range range;
+    struct store_event_range range = {0};
     struct stmt st;
     if (store_event_range(tx, &range, e) != 0 ||
         stmt_open(&st, tx->conn, "event",

@@ -37,6 +37,12 @@ def memory(pid):
         return int(text.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def sanitized(pid):
+    """Its allocator keeps what was freed."""
+    with open(f"/proc/{pid}/maps", encoding="ascii", errors="replace") as text:
+        return "libasan" in text.read()
+
+
 def reset(sock):
     """Closes with RST instead of FIN."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -150,7 +156,7 @@ class Connects:
         for name, pid in self.pids():
             grown = memory(pid) - sizes[name]
             say(f"{name}: {grown} bytes grown")
-            if grown > MEMORY_SLACK:
+            if grown > MEMORY_SLACK and not sanitized(pid):
                 broken.append(f"{name}: {grown} bytes grown")
         if not processes.look(self.door):
             broken.append("the door has gone")
