@@ -34,7 +34,7 @@ struct tracer {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed; /* waits by the monotonic clock */
-    bool closing;           /* lock */
+    bool closing, ended;    /* lock */
     size_t first, n;        /* lock: of the ring */
     size_t max;
     struct span *ring; /* lock */
@@ -255,6 +255,10 @@ static void *tracer_main(void *arg)
     (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
     while ((n = batch_take(t)) > 0)
         batch_send(t, n);
+    pthread_mutex_lock(&t->lock);
+    t->ended = true;
+    pthread_cond_signal(&t->changed);
+    pthread_mutex_unlock(&t->lock);
     return NULL;
 }
 
@@ -313,19 +317,20 @@ struct tracer *tracer_new(const struct tracer_options *o, struct err *e)
 void tracer_free(struct tracer *t)
 {
     struct timespec until;
+    int rc = 0;
 
     if (!t)
         return;
+    until = in_ms(LAST_MS);
     pthread_mutex_lock(&t->lock);
     t->closing = true;
     pthread_cond_signal(&t->changed);
+    while (!t->ended && rc != ETIMEDOUT)
+        rc = pthread_cond_timedwait(&t->changed, &t->lock, &until);
     pthread_mutex_unlock(&t->lock);
-    until = in_ms(LAST_MS);
-    if (pthread_clockjoin_np(t->thread, NULL, CLOCK_MONOTONIC, &until)) {
-        t->cancel = true;
-        http_client_wake(t->http);
-        pthread_join(t->thread, NULL);
-    }
+    t->cancel = true;
+    http_client_wake(t->http);
+    pthread_join(t->thread, NULL);
     tracer_release(t);
 }
 
