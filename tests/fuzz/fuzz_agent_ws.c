@@ -1,5 +1,5 @@
 /*
- * What an agent's WebSocket server may send to leaseinit, on hostile bytes. The first byte chooses:
+ * What an agent's WebSocket server may send to leaseinit and the door, on hostile bytes. The first byte chooses:
  *   even: an answer to the handshake;
  *   odd:  frames; the second byte says in which steps they arrive, the third how long a piece may be.
  * Held against each input: nothing outside of it is touched; how the bytes arrive makes no

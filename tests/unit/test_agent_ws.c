@@ -1,4 +1,4 @@
-/* leaseinit's WebSocket client: handshake and frames, byte by byte. */
+/* Our side of an agent's WebSocket: leaseinit's handshake and the door's frames, byte by byte. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
