@@ -363,7 +363,8 @@ void invariant_20_every_lease_closes(struct sim *s)
     int64_t grace_ms = (s->policy.skew_s + s->policy.seal_s) * 1000, now_ms = sim_wall_ms(s);
 
     if (!s->gw.up || s->boot_us - s->gw.up_since_us < RETRIED_US ||
-        s->boot_us - s->stepped_us < RETRIED_US || s->boot_us - s->slept_us < RETRIED_US)
+        s->boot_us - s->full_until_us < RETRIED_US || s->boot_us - s->stepped_us < RETRIED_US ||
+        s->boot_us - s->slept_us < RETRIED_US)
         return;
     for (int i = 0; i < s->leases_n; i++) {
         const struct lease_fact *f = &s->leases[i];

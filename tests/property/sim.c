@@ -45,6 +45,7 @@ const char *const seen_names[SEEN_KINDS] = {
     [SEEN_SUSPEND] = "suspend",
     [SEEN_DOOR_DEAD] = "door_dead",
     [SEEN_BURST] = "burst",
+    [SEEN_FULL] = "disk_full",
 };
 
 /* --- chance and time of the code under test ---------------------------------------------------- */
@@ -406,6 +407,7 @@ void sim_rest(struct sim *s)
     sim_trace(s, "rest");
     s->writes_at_rest = sim_disk_writes(s->disk);
     sim_disk_end_at(s->disk, 0);
+    sim_disk_fill(s->disk, false);
     for (int at = 0; (d = door_next(s, &at));)
         d->heal_at_us = s->boot_us;
     if (!s->gw.up)

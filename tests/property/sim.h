@@ -253,6 +253,7 @@ enum seen {
     SEEN_SUSPEND,
     SEEN_DOOR_DEAD,
     SEEN_BURST,
+    SEEN_FULL,
     SEEN_KINDS
 };
 extern const char *const seen_names[SEEN_KINDS];
@@ -267,6 +268,7 @@ struct sim {
     /* time */
     int64_t boot_us, wall_offset_ms;
     int64_t stepped_us, slept_us; /* when it last did */
+    int64_t full_until_us;        /* the disk */
     struct clock clock;
 
     /* the gateway */
@@ -399,5 +401,6 @@ void facts_learn(struct sim *s, int64_t audit_n); /* a broken-off group: was it 
 
 void sim_act_first(struct sim *s); /* a session of each chat */
 void sim_act(struct sim *s);
+void sim_grant(struct sim *s, int session, int api, int64_t ttl_s);
 
 #endif

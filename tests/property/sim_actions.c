@@ -91,7 +91,7 @@ static void act_zombie(struct sim *s)
 
 /* --- leases ------------------------------------------------------------------------------------ */
 
-static void grant(struct sim *s, int session, int api, int64_t ttl_s)
+void sim_grant(struct sim *s, int session, int api, int64_t ttl_s)
 {
     struct op *op;
 
@@ -115,7 +115,7 @@ static void act_grant(struct sim *s)
     int64_t ttl_s = rng_one_in(&s->rng, 3) ? rng_range(&s->rng, 1, 60) : 0;
 
     if (session >= 0)
-        grant(s, session, api_choose(s), ttl_s);
+        sim_grant(s, session, api_choose(s), ttl_s);
 }
 
 /* Many that end in the same second. */
@@ -128,7 +128,7 @@ static void act_burst(struct sim *s)
         int session = session_choose(s);
 
         if (session >= 0)
-            grant(s, session, rng_index(&s->rng, 2), ttl_s);
+            sim_grant(s, session, rng_index(&s->rng, 2), ttl_s);
     }
 }
 
@@ -283,6 +283,12 @@ static void act_crash(struct sim *s)
     }
 }
 
+static void act_full(struct sim *s)
+{
+    s->full_until_us = s->boot_us + rng_range(&s->rng, 10 * MS, 4 * SEC);
+    sim_trace(s, "the disk is full");
+}
+
 /* --- a step ------------------------------------------------------------------------------------ */
 
 static void act_clients(struct sim *s, struct sim_door *d)
@@ -336,6 +342,7 @@ static const struct {
     {14, false, act_api},       {24, false, act_session}, {12, false, act_signing_key},
     {6, false, act_burst},      {40, true, act_door},     {12, true, act_session},
     {6, true, act_zombie},      {12, true, act_clock},    {20, true, act_crash},
+    {5, true, act_full},
 };
 #define ACTS (sizeof acts / sizeof acts[0])
 

@@ -30,7 +30,7 @@ struct sim_disk {
     sqlite3_vfs vfs, *real;
     struct sim_rng *rng;
     int64_t writes, end_at;
-    bool ended;
+    bool ended, full;
     struct disk_file *files;
 };
 
@@ -136,6 +136,8 @@ static int shim_write(sqlite3_file *f, const void *data, int len, sqlite3_int64 
 
     if (!reaches(s->disk))
         return SQLITE_IOERR_WRITE;
+    if (s->disk->full)
+        return SQLITE_FULL;
     note_write(s, data, len, at);
     return below(f)->pMethods->xWrite(below(f), data, len, at);
 }
@@ -380,6 +382,11 @@ bool sim_disk_ended(const struct sim_disk *d)
     return d->ended;
 }
 
+void sim_disk_fill(struct sim_disk *d, bool full)
+{
+    d->full = full;
+}
+
 /* --- after the end ----------------------------------------------------------------------------- */
 
 static void put(int fd, const unsigned char *data, int len, sqlite3_int64 at)
@@ -441,6 +448,6 @@ void sim_disk_restore(struct sim_disk *d, enum disk_end how)
             power_off(d, f);
         pending_free(f);
     }
-    d->ended = false;
+    d->ended = d->full = false;
     d->end_at = 0;
 }

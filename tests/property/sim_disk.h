@@ -32,6 +32,9 @@ void sim_disk_end_at(struct sim_disk *d, int64_t n);
 void sim_disk_end_now(struct sim_disk *d);
 bool sim_disk_ended(const struct sim_disk *d);
 
+/* No room for what is written, until there is some again. */
+void sim_disk_fill(struct sim_disk *d, bool full);
+
 /* When every file is closed: what the next start finds. The disk works again. */
 void sim_disk_restore(struct sim_disk *d, enum disk_end how);
 

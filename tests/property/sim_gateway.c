@@ -225,15 +225,31 @@ void gateway_submit(struct sim *s, struct op *op)
         s->gw.turn_at_us = s->boot_us + rng_range(&s->rng, 50, 4000);
 }
 
+/* The store lives, and what the group did is taken back. */
+static void group_failed(struct sim *s)
+{
+    struct op *op;
+
+    DL_FOREACH (s->gw.group, op)
+        op->in_group = false;
+    s->gw.group = NULL;
+    keyset_free(s->gw.pending_keys);
+    s->gw.pending_keys = NULL;
+    s->seen[SEEN_FULL]++;
+}
+
 static void turn(struct sim *s)
 {
     s->gw.turn_at_us = NEVER;
+    sim_disk_fill(s->disk, s->boot_us < s->full_until_us);
     (void)store_turn(s->gw.store);
     if (sim_disk_ended(s->disk)) {
         s->seen[SEEN_KILL_IN_WRITE]++;
         gateway_end(s, rng_one_in(&s->rng, 3) ? DISK_POWER_OFF : DISK_KILLED);
         return;
     }
+    if (s->gw.group && s->gw.group->job.rc)
+        group_failed(s);
     group_committed(s);
     if (store_depth(s->gw.store))
         s->gw.turn_at_us = s->boot_us + rng_range(&s->rng, 50, 1000);

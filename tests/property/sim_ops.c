@@ -595,6 +595,15 @@ static void api_changed(struct sim *s, const struct op *op)
     memcpy(a->cached_users, a->users, sizeof a->users);
 }
 
+/* What has to be done is asked for again. */
+static void try_again(struct sim *s, const struct op *op)
+{
+    if (op->kind == OP_SESSION_STOP)
+        s->sessions[op->session].ending_asked = false;
+    if (op->kind == OP_SESSION_END)
+        s->sessions[op->session].kill_at_us = s->boot_us + SEC;
+}
+
 void op_answered(struct op *op)
 {
     struct sim *s = op->sim;
@@ -615,6 +624,7 @@ void op_answered(struct op *op)
             api_changed(s, op);
     } else {
         s->seen[SEEN_DENIED_OP]++;
+        try_again(s, op);
     }
     op_free(op);
 }

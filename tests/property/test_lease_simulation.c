@@ -13,6 +13,7 @@
 #define SEEDS       120
 #define STEPS       300
 #define QUIET_STEPS 16
+#define MANY        700
 
 static void run(uint64_t seed, int64_t steps, int64_t seen[SEEN_KINDS])
 {
@@ -103,12 +104,42 @@ static void every_write_may_be_the_last(void **state)
         run_quietly(nth);
 }
 
+/* More than one turn of the broker's timer may ask for. */
+static void many_leases_that_end_together_take_bounded_turns(void **state)
+{
+    struct sim *s = sim_new(1);
+    int64_t turns;
+
+    (void)state;
+    s->quiet = true;
+    s->policy.per_user = s->policy.per_session = s->policy.global_max = MANY;
+    sim_act_first(s);
+    for (int i = 0; i < MANY; i++)
+        sim_grant(s, i % s->sessions_n, 0, 30);
+    sim_advance(s, 2 * SEC);
+    assert_int_equal(s->leases_n, MANY);
+    assert_int_equal(s->seen[SEEN_EXPIRED], 0);
+    sim_advance(s, 33 * SEC);
+    turns = s->seen[SEEN_EXPIRED];
+    if (!s->failed)
+        sim_rest(s);
+    if (s->failed)
+        sim_print_tail(s, stderr);
+    assert_false(s->failed);
+    assert_int_equal(s->seen[SEEN_EXPIRED], turns); /* nobody was asked for twice */
+    /* They were granted within two seconds: so many ends there may be. */
+    assert_in_range(turns, (MANY + BROKER_BATCH - 1) / BROKER_BATCH,
+                    (MANY + BROKER_BATCH - 1) / BROKER_BATCH + 2);
+    sim_free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_invariant_holds_in_every_seed_and_everything_happens),
         cmocka_unit_test(a_seed_replays_exactly),
         cmocka_unit_test(every_write_may_be_the_last),
+        cmocka_unit_test(many_leases_that_end_together_take_bounded_turns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
