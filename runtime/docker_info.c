@@ -111,6 +111,12 @@ static void judge(const struct version *v, const struct engine_told *t, struct e
              t->pids_limit ? "" : " pids", t->cpu_limit ? "" : " cpu");
 }
 
+static bool is_in_the_clear(const struct config_docker *cfg)
+{
+    return strncmp(cfg->base_url, "tcp:", 4) == 0 && cfg->tls.ca_file[0] == '\0' &&
+           cfg->tls.cert_file[0] == '\0';
+}
+
 int docker_info_refresh(struct engine_docker *d, struct err *e)
 {
     struct arena *arena = arena_new(ARENA_MAX);
@@ -125,6 +131,8 @@ int docker_info_refresh(struct engine_docker *d, struct err *e)
         rc = ask(d, "/info", told_fields, &t, arena, e);
     if (rc == 0) {
         judge(&v, &t, &info);
+        if (is_in_the_clear(&d->cfg->docker))
+            warn(&info, "docker.base_url is tcp without tls: whoever reaches it is root");
         docker_api_version(d->api, api);
         snprintf(info.version, sizeof(info.version), "%.47s (API %s)", v.version, api);
         pthread_mutex_lock(&d->lock);

@@ -13,8 +13,9 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "soak"))
 
 import docker_many
-from docker import Docker, busybox, glibc, musl, scratch
+from docker import Docker, busybox, glibc, musl, scratch, tar_of
 from gateway import BIN
+from registry import Registry
 
 ECHO = ["/bin/sh", "-c", 'while read -r l; do echo "$l"; done']
 SHELL = ["/bin/sh", "-c", 'while read -r line; do eval "$line" 2>&1; done']
@@ -106,6 +107,12 @@ class Images(DockerTest):
         )
         _, grant = self.open(profile)
         self.assertEqual(self.say(grant), "first second blue /srv 10001")
+
+    def test_an_image_that_is_missing_is_pulled(self):
+        registry = Registry(tar_of(busybox()), {"Cmd": ECHO})
+        self.addCleanup(registry.close)
+        _, grant = self.open({"name": "far", "image": f"{registry.address}/far/agent:7"})
+        self.assertEqual(self.say(grant), "hello")
 
     def test_an_image_without_a_shell_runs(self):
         profile = self.own("lh/scratch", scratch(os.path.join(BIN, "demo-agent")), 'CMD ["/agent"]')

@@ -192,6 +192,17 @@ class Contract:
         self.assertEqual(gateway.expect(200, "GET", path)["reason"], "idle")
         self.assertEqual(self.everything(), [])
 
+    def test_without_a_gateway_it_ends_by_itself_some_time(self):
+        gateway = self.start(
+            sandbox={"ttl_seconds": 1, "max_ttl_seconds": 1, "cleanup_interval_seconds": 1}
+        )
+        gateway.open(self.chat)
+        gateway.kill9()
+        self.assertEqual(len(self.running()), 1)
+        self.wait("the end", lambda: self.running() == [])
+        gateway.start()
+        self.wait("nothing left", lambda: self.everything() == [])
+
     def test_a_host_path_that_is_missing_fails_the_start_and_leaves_nothing(self):
         gateway = self.start(sandbox={"dependencies_host_path": "/no/such/bundles"})
         answer = gateway.expect(503, "POST", "/sandboxes", {"chat_id": self.chat})
