@@ -46,6 +46,7 @@ void reconcile_free(struct reconcile *r)
     if (!r)
         return;
     HASH_ITER (hh, r->orphans, o, next) {
+        /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the first has no predecessor */
         HASH_DEL(r->orphans, o);
         free(o);
     }
@@ -230,6 +231,7 @@ static void orphans_go(struct sessions *ss)
 
     HASH_ITER (hh, ss->reconcile->orphans, o, next) {
         if (!o->seen && !o->going) {
+            /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the first has no predecessor */
             HASH_DEL(ss->reconcile->orphans, o);
             free(o);
             continue;
@@ -247,6 +249,7 @@ static void seen_free(struct round *r)
     struct seen *n, *next;
 
     HASH_ITER (hh, r->seen, n, next) {
+        /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the first has no predecessor */
         HASH_DEL(r->seen, n);
         free(n);
     }

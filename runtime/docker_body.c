@@ -15,8 +15,7 @@
 
 static void comma(struct buf *out)
 {
-    char last = out->len > 0 ? out->data[out->len - 1] : '{';
-    if (last != '{' && last != '[' && last != ':')
+    if (out->len > 0 && strchr("{[:", out->data[out->len - 1]) == NULL)
         buf_add_char(out, ',');
 }
 

@@ -1,5 +1,4 @@
 /* What the engine is, and what about it an operator should know. */
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -68,19 +67,13 @@ static bool has_security(const struct engine_told *t, const char *name)
     return false;
 }
 
-static void warn(struct engine_info *info, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static void warn(struct engine_info *info, const char *fmt, ...)
+static char *next_warning(struct engine_info *info)
 {
-    va_list ap;
-    if (info->warnings_n == ENGINE_WARNINGS_MAX)
-        return;
-    va_start(ap, fmt);
-    vsnprintf(info->warnings[info->warnings_n], sizeof(info->warnings[0]), fmt, ap);
-    va_end(ap);
-    info->warnings_n++;
+    return info->warnings[info->warnings_n < ENGINE_WARNINGS_MAX ? info->warnings_n++
+                                                                 : ENGINE_WARNINGS_MAX - 1];
 }
+
+#define WARN(info, ...) snprintf(next_warning(info), sizeof((info)->warnings[0]), __VA_ARGS__)
 
 /* The first releases of runc without its known escapes (CVE-2024-21626 and those of 2025). A
  * distribution mends an older one, and says so by a suffix. */
@@ -98,16 +91,16 @@ static void judge(const struct version *v, const struct engine_told *t, struct e
 {
     const struct component *parts = v->components.items;
     if (!t->live_restore)
-        warn(info, "live-restore is off: a restart of the engine ends every sandbox");
+        WARN(info, "live-restore is off: a restart of the engine ends every sandbox");
     for (size_t i = 0; i < v->components.n; i++) {
         if (strcmp(parts[i].name, "runc") == 0 && is_runc_old(parts[i].version))
-            warn(info, "runc %.32s has known escapes: use 1.1.12, 1.2.8, 1.3.3 or newer",
+            WARN(info, "runc %.32s has known escapes: use 1.1.12, 1.2.8, 1.3.3 or newer",
                  parts[i].version);
     }
     if (!has_security(t, "name=seccomp"))
-        warn(info, "the engine has no seccomp filter for its containers");
+        WARN(info, "the engine has no seccomp filter for its containers");
     if (!t->memory_limit || !t->pids_limit || !t->cpu_limit)
-        warn(info, "the engine cannot limit:%s%s%s", t->memory_limit ? "" : " memory",
+        WARN(info, "the engine cannot limit:%s%s%s", t->memory_limit ? "" : " memory",
              t->pids_limit ? "" : " pids", t->cpu_limit ? "" : " cpu");
 }
 
@@ -132,7 +125,7 @@ int docker_info_refresh(struct engine_docker *d, struct err *e)
     if (rc == 0) {
         judge(&v, &t, &info);
         if (is_in_the_clear(&d->cfg->docker))
-            warn(&info, "docker.base_url is tcp without tls: whoever reaches it is root");
+            WARN(&info, "docker.base_url is tcp without tls: whoever reaches it is root");
         docker_api_version(d->api, api);
         snprintf(info.version, sizeof(info.version), "%.47s (API %s)", v.version, api);
         pthread_mutex_lock(&d->lock);

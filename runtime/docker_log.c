@@ -162,8 +162,12 @@ static void tail_copy(const struct buf *text, char *ret, size_t size)
         from += len - size + 1;
         len = size - 1;
     }
-    for (size_t i = 0; i < len; i++)
-        ret[i] = from[i] == '\n' || (unsigned char)from[i] >= ' ' ? from[i] : ' ';
+    if (len > 0)
+        memcpy(ret, from, len);
+    for (size_t i = 0; i < len; i++) {
+        if ((unsigned char)ret[i] < ' ' && ret[i] != '\n')
+            ret[i] = ' ';
+    }
     ret[len] = '\0';
 }
 
