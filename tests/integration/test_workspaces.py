@@ -6,6 +6,7 @@ import unittest
 import uuid
 
 from gateway import Gateway
+from test_lists import all_pages
 
 
 class Workspaces(unittest.TestCase):
@@ -44,8 +45,8 @@ class Workspaces(unittest.TestCase):
         for path in [self.path] + [f"/chats/{chat}" for chat in chats]:
             self.assertEqual(self.gateway.rest("GET", path)[0], 404)
         self.assertEqual(self.gateway.rest("DELETE", self.path)[0], 404)
-        entries = self.gateway.expect(200, "GET", "/audit?action=workspace.delete&limit=200")
-        objects = [e["object"] for e in entries["items"] if e["outcome"] == "ok"]
+        entries = all_pages(self.gateway, "/audit?action=workspace.delete", 200)
+        objects = [e["object"] for e in entries if e["outcome"] == "ok"]
         for thing in [f"workspace:{self.user}"] + [f"chat:{chat}" for chat in chats]:
             self.assertEqual(objects.count(thing), 1)
         self.gateway.new_chat(self.user)
