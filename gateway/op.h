@@ -42,6 +42,7 @@ struct op_secret {
 /* What an operation is an access to: `member` of its arguments or of its answer names it. */
 struct op_object {
     const char *kind, *member; /* no member: any of the kind, as of a list without a filter */
+    const char *within; /* an id before a name that says nothing alone: "file:<chat>/<name>" */
 };
 #define OP_OBJECTS 3
 /*

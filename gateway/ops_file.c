@@ -166,6 +166,7 @@ static int delete_row(struct store_tx *tx, void *arg, struct err *e)
 {
     const struct removal *r = arg;
     const struct file *f = &r->look.file;
+    bool has_row = !id_is_zero(&f->file_id);
 
     if (removed_row(tx, f, e) || store_usage_add(tx, &r->look.chat.user_id, -r->freed, false, e))
         return -1;
@@ -173,8 +174,9 @@ static int delete_row(struct store_tx *tx, void *arg, struct err *e)
                             &(struct audit_deed){.caller = &r->c->caller,
                                                  .action = "file.delete",
                                                  .kind = "file",
-                                                 .id = id_is_zero(&f->file_id) ? NULL : &f->file_id,
-                                                 .name = f->name},
+                                                 .id = has_row ? &f->file_id : NULL,
+                                                 .name = f->name,
+                                                 .within = has_row ? NULL : &r->look.chat.chat_id},
                             e);
 }
 

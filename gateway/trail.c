@@ -15,13 +15,13 @@
 #define STRANGER_RATE  20 /* a second */
 #define STRANGER_BURST 400
 
-#define NAME_MAX_BYTES 100 /* of a thing without an id */
+#define NAME_MAX_BYTES 255 /* of a thing without an id */
 
 struct note {
     struct note *next;
     int64_t at;
     const char *action, *outcome, *detail; /* constants */
-    char actor[ID_TEXT], object[192], address[64], request_id[65];
+    char actor[ID_TEXT], object[320], address[64], request_id[65];
 };
 
 struct batch {
@@ -37,6 +37,7 @@ struct trail {
     bool armed;
     struct note *notes, **tail; /* gathered */
     size_t gathered, waiting;   /* waiting: and of batches under way */
+    bool closed;                /* the store is */
     int64_t dropped;            /* not yet told of in the trail */
     int64_t tokens, tokens_us;  /* of strangers */
 };
@@ -173,7 +174,10 @@ void trail_close(struct trail *t)
 {
     struct err e;
 
-    if (!t || !t->notes)
+    if (!t)
+        return;
+    t->closed = true;
+    if (!t->notes)
         return;
     if (store_write(t->s->store, write_notes, t->notes, &e))
         lost(t, t->gathered, &e);
@@ -251,22 +255,31 @@ static const struct field *find(const struct field *f, const char *name)
     return f && f->name ? f : NULL;
 }
 
+static const void *member_at(const struct field *f, const void *obj)
+{
+    return f && obj ? (const char *)obj + f->offset : NULL;
+}
+
 /* The thing that this member of *obj names. */
 static bool names(const struct field *fields, const void *obj, const struct op_object *o, char *ret,
                   size_t size)
 {
-    const struct field *f = obj ? find(fields, o->member) : NULL;
-    const void *at = f ? (const char *)obj + f->offset : NULL;
+    const struct field *f = find(fields, o->member);
+    const void *at = member_at(f, obj);
+    char within[ID_TEXT + 1] = "";
 
-    if (f && f->kind == FIELD_KIND_ID && !id_is_zero(at)) {
+    if (!at)
+        return false;
+    if (f->kind == FIELD_KIND_ID && !id_is_zero(at)) {
         snprintf(ret, size, "%s:%s", o->kind, ID_STR((const struct id *)at));
         return true;
     }
-    if (f && f->kind == FIELD_KIND_STR && *(char *const *)at) {
-        snprintf(ret, size, "%s:%.*s", o->kind, NAME_MAX_BYTES, *(char *const *)at);
-        return true;
-    }
-    return false;
+    if (f->kind != FIELD_KIND_STR || !*(char *const *)at)
+        return false;
+    if (o->within)
+        snprintf(within, sizeof within, "%s/", ID_STR(member_at(find(fields, o->within), obj)));
+    snprintf(ret, size, "%s:%s%.*s", o->kind, within, NAME_MAX_BYTES, *(char *const *)at);
+    return true;
 }
 
 /* The first of the row's objects that the arguments name, else the answer; else any of the last. */
@@ -303,7 +316,7 @@ void trail_call(struct trail *t, const struct call *c)
     bool stranger = id_is_zero(&c->caller.key_id);
     struct note *n;
 
-    if (!is_access(c) || (!c->rc && c->told))
+    if (t->closed || !is_access(c) || (!c->rc && c->told))
         return;
     n = t->waiting < WAITING_MAX && (!stranger || stranger_may(t)) ? note_new(t) : NULL;
     if (!n) {

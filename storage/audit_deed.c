@@ -3,7 +3,7 @@
 
 #include "leasehold/store.h"
 
-#define OBJECT_MAX 192
+#define OBJECT_MAX 384
 
 static const char *actor_of(const struct audit_deed *d, char key[static ID_TEXT])
 {
@@ -21,7 +21,9 @@ int store_audit_deed(struct store_tx *tx, const struct audit_deed *d, struct err
     if (c != NULL && c->told != NULL) {
         *c->told = true;
     }
-    snprintf(object, sizeof(object), "%s:%s", d->kind, d->id != NULL ? ID_STR(d->id) : d->name);
+    snprintf(object, sizeof(object), "%s:%s%s%s", d->kind,
+             d->within != NULL ? ID_STR(d->within) : "", d->within != NULL ? "/" : "",
+             d->id != NULL ? ID_STR(d->id) : d->name);
     return store_audit(tx,
                        &(struct audit_entry){
                            .at = store_now_ms(tx),

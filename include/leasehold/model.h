@@ -179,9 +179,10 @@ struct audit_deed {
     const char *action;
     const char *kind; /* of the thing … */
     const struct id *id;
-    const char *name;    /* … without an id */
-    const char *outcome; /* NULL: "ok" */
-    const char *detail;  /* NULL: "" */
+    const char *name;        /* … without an id … */
+    const struct id *within; /* … of this one; NULL: it says enough alone */
+    const char *outcome;     /* NULL: "ok" */
+    const char *detail;      /* NULL: "" */
 };
 
 #endif

@@ -76,6 +76,28 @@ class Audit(unittest.TestCase):
             self.assertEqual(len(requests), 1, (action, found))
             self.assertIn(requests[0]["outcome"], ("ok", "allowed"))
 
+    def test_every_access_to_a_file_is_there(self):
+        files = f"/chats/{self.chat}/files"
+        file = self.gateway.expect(201, "PUT", files + "/a", b"x")
+        known, by_name = f"file:{file['file_id']}", f"file:{self.chat}/a"
+        other = self.gateway.new_key(allowed_users=[str(uuid.uuid4())])
+        for method, path, key, action, thing, outcome in (
+            ("GET", files + "/a", None, "file.get", known, "allowed"),
+            ("HEAD", files + "/a", None, "file.get", known, "allowed"),
+            ("GET", f"/files/{file['file_id']}", None, "file.stat", known, "allowed"),
+            ("GET", files, None, "file.list", self.object, "allowed"),
+            ("GET", files + "/a", other, "file.get", by_name, "denied"),
+            ("PUT", files + "/a", other, "file.put", by_name, "denied"),
+            ("DELETE", files + "/a", other, "file.delete", by_name, "denied"),
+            ("DELETE", files + "/a", None, "file.delete", known, "ok"),
+            ("GET", files + "/a", None, "file.get", by_name, "denied"),
+        ):
+            body = b"x" if method == "PUT" else None
+            _, headers, _ = self.gateway.rest(method, path, body, key=key)
+            entry = self.last(object=thing, action=action)
+            self.assertEqual(entry["request_id"], headers["X-Request-Id"], (method, path))
+            self.assertEqual(entry["outcome"], outcome)
+
     def test_what_was_denied_is_there(self):
         other = self.gateway.new_key(allowed_users=[str(uuid.uuid4())])
         viewer = self.gateway.new_key(role="viewer")

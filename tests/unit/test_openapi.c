@@ -222,9 +222,12 @@ static void each_row_that_needs_a_key_says_what_it_is_an_access_to(void **state)
 
         if (op->role != ROLE_NONE && !o->kind)
             fail_msg("%s: the row needs .audit (op.h, docs/audit.md)", op->name);
-        for (; o < op->audit + OP_OBJECTS && o->kind; o++)
+        for (; o < op->audit + OP_OBJECTS && o->kind; o++) {
             if (o->member && !has_member(op->in, o->member) && !has_member(op->out, o->member))
                 fail_msg("%s: .audit names %s, which is no id or text of it", op->name, o->member);
+            if (o->within && !has_member(op->in, o->within))
+                fail_msg("%s: .audit names %s, which is no id of it", op->name, o->within);
+        }
     }
 }
 
