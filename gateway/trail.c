@@ -316,7 +316,7 @@ void trail_call(struct trail *t, const struct call *c)
     bool stranger = id_is_zero(&c->caller.key_id);
     struct note *n;
 
-    if (t->closed || !is_access(c) || (!c->rc && c->told))
+    if (!is_access(c) || (!c->rc && c->told) || t->closed)
         return;
     n = t->waiting < WAITING_MAX && (!stranger || stranger_may(t)) ? note_new(t) : NULL;
     if (!n) {
