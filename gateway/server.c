@@ -11,11 +11,12 @@
 #include "server_state.h"
 #include "tls_server.h"
 
-#define SWEEP_MS 1000
-#define FD_AIR   8 /* libwebsockets' own pipe, and some */
-#define CONN_MAX 100000
-#define TLS_S    (CONN_FIRST_MS / 1000) /* of a handshake */
-#define READ_MAX (64 * 1024)
+#define SWEEP_MS         1000
+#define FD_AIR           8 /* libwebsockets' own pipe, and some */
+#define CONN_MAX         100000
+#define MANY_DESCRIPTORS 16384
+#define TLS_S            (CONN_FIRST_MS / 1000) /* of a handshake */
+#define READ_MAX         (64 * 1024)
 
 /* libwebsockets' log has no context argument: the one place where a static has to stand in. Set
  * before its first use by the only server of the process, never changed while it lives. */
@@ -38,13 +39,14 @@ static void wake(void *ctx)
 }
 
 /* A quarter of the descriptors for doors, a quarter for all that is no connection (store, watches,
- * engine); clients have what is left. */
+ * engine), or somewhat less where there are many; clients have what is left. */
 static void descriptors_share(struct server *s)
 {
     struct rlimit limit = {0};
     size_t all = getrlimit(RLIMIT_NOFILE, &limit) == 0 ? (size_t)limit.rlim_cur : 1024;
     s->local.conns_max = all / 4 < CONN_MAX ? all / 4 : CONN_MAX;
-    s->tcp.conns_max = all / 2 < CONN_MAX ? all / 2 : CONN_MAX;
+    size_t clients = all / 2 + (all >= MANY_DESCRIPTORS ? all / 16 : 0);
+    s->tcp.conns_max = clients < CONN_MAX ? clients : CONN_MAX;
 }
 
 static int file_check(const char *key, const char *path, struct err *e)

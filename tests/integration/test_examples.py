@@ -125,6 +125,8 @@ class Python(Chat):
 
 class Node(Chat):
     def command(self):
+        if not os.path.exists(os.path.join(NODE_PACKAGES, "installed")):
+            raise AssertionError(f"run: scripts/npm.sh docs/examples/bot-node {NODE_PACKAGES}")
         # Beside its packages, as `npm ci` in its own folder would have it.
         for name in os.listdir(os.path.join(EXAMPLES, "bot-node")):
             if name.endswith(".mjs"):
