@@ -38,7 +38,7 @@ static int put_host(struct s3_endpoint *ret, const char *host, size_t len, const
         return err_set(e, ERR_INVALID_REQUEST, "the endpoint of the object store has no host");
     }
     for (char *c = ret->host; *c != '\0'; c++) {
-        *c = *c >= 'A' && *c <= 'Z' ? (char)(*c + ('a' - 'A')) : *c;
+        *c = s3_lower(*c);
         if (!is_host_char(*c)) {
             return err_set(e, ERR_INVALID_REQUEST, "the endpoint of the object store has no host");
         }

@@ -36,10 +36,18 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
+char s3_lower(char c)
+{
+    if (c >= 'A' && c <= 'Z') {
+        return (char)(c | 0x20);
+    }
+    return c;
+}
+
 static void add_lower(struct buf *out, const char *s)
 {
     for (; *s != '\0'; s++) {
-        buf_add_char(out, *s >= 'A' && *s <= 'Z' ? (char)(*s + ('a' - 'A')) : *s);
+        buf_add_char(out, s3_lower(*s));
     }
 }
 

@@ -65,6 +65,8 @@ int s3_sign(struct s3_signer *s, const struct s3_to_sign *r, struct s3_signed *r
 int s3_presign(struct s3_signer *s, const struct s3_to_sign *r, int64_t expires_s,
                struct s3_signed *ret, struct err *e) MUST_CHECK;
 
+char s3_lower(char c); /* of ASCII: what is signed must not hang on a locale */
+
 /* Appends all but A-Z a-z 0-9 - . _ ~ as %XX; of a path "/" is kept, too. */
 void s3_encode(struct buf *out, const char *bytes, size_t len, bool is_path);
 

@@ -56,13 +56,14 @@ static int ask(struct fetching *f, const char *path, const struct view *view, vo
     struct err e;
     int code = EXIT_OK;
     api_answer_init(&answer);
-    if (api_call(f->api, "GET", path, NULL, API_ANSWER_MS, &answer, &e) != 0) {
-        code = report_err(&e);
-    } else if (!api_answer_ok(&answer)) {
-        code = file_refused(&answer);
-    } else if (json_decode_lenient(answer.body.data, answer.body.len, view->fields, obj, f->arena,
-                                   &e) != 0) {
-        code = report_err(&e);
+    int rc = api_call(f->api, "GET", path, NULL, API_ANSWER_MS, &answer, &e);
+    bool refused = rc == 0 && !api_answer_ok(&answer);
+    if (rc == 0 && !refused) {
+        rc =
+            json_decode_lenient(answer.body.data, answer.body.len, view->fields, obj, f->arena, &e);
+    }
+    if (rc != 0 || refused) {
+        code = refused ? file_refused(&answer) : report_err(&e);
     }
     api_answer_done(&answer);
     return code;
