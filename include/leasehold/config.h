@@ -84,7 +84,7 @@ struct config_storage {
 };
 
 /* Sections whose owners come later are decoded and checked already, so that a file written for the
- * contract loads: metrics, tracing, otel, docker, stages, bundles, objects, retention, services. */
+ * contract loads: metrics, tracing, otel, docker, stages, bundles, services. */
 struct config_otel {
     char *service_name, *logs_endpoint, *metrics_endpoint, *traces_endpoint;
     int64_t metric_export_interval;
