@@ -136,6 +136,12 @@ FAULTS = [
         "m->applied < s->seq && !FAULT(@) ? m->applied : s->seq;",
     ),
     (
+        "the use of a `once` lease is not made durable",
+        "lease/broker_door.c",
+        "b->hooks.consumed(b->hooks.ctx, lease_id);",
+        "if (!FAULT(@))\n        b->hooks.consumed(b->hooks.ctx, lease_id);",
+    ),
+    (
         "a lease that ends is not counted anew",
         "lease/broker.c",
         "(void)heap_put(&b->due, &n->due, dead_at_ms(b, &n->l));\n    broker_count_lease(b, n);",

@@ -32,6 +32,7 @@ void invariant_08_life_is_bounded(struct sim *s, const struct lease_fact *f,
 void invariant_09_generation_is_its_own(struct sim *s, const struct sim_door *d,
                                         const struct client *c);
 void invariant_10_once_lets_in_once(struct sim *s, const struct lease_fact *f);
+void invariant_10_use_is_durable(struct sim *s);
 void invariant_11_live_within_mc(struct sim *s, const struct sim_door *d);
 
 struct bulk_check {

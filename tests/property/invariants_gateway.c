@@ -441,9 +441,26 @@ void invariants_now_and_then(struct sim *s)
         invariant_19_rows_agree(s);
 }
 
+/* What a door let in by a `once` lease is in its row, once the door has told of it; except where the
+ * disk was full: then the door and the broker know. */
+void invariant_10_use_is_durable(struct sim *s)
+{
+    for (int i = 0; i < s->leases_n && !s->seen[SEEN_FULL]; i++) {
+        const struct lease_fact *f = &s->leases[i];
+        const struct session_sim *x = &s->sessions[f->session];
+
+        if (f->l.use == USE_ONCE && f->admitted && !f->consumed && facts_open(f) && !x->ended &&
+            x->door.alive && !x->ending_asked)
+            sim_fail(s, "invariant_10", "%s let in, and its row does not say so",
+                     SHORT(&f->l.lease_id));
+    }
+}
+
 void invariants_at_rest(struct sim *s)
 {
     const struct sim_door *d;
+
+    invariant_10_use_is_durable(s);
 
     if (!s->gw.up)
         sim_fail(s, "rest", "the gateway is not up");
