@@ -107,12 +107,12 @@ static int find_by_id(struct store_tx *tx, const char *sql, const struct id *id,
     int rc = stmt_first(&st, ERR_NOT_FOUND, e);
     if (rc == 0) {
         read_sandbox(&st, &s);
+        if (tx->sessions != NULL) {
+            s.log_seq = session_cache_seq(tx->sessions, &s.session_id, s.log_seq);
+        }
     }
     if (stmt_end(&st, rc, e) != 0) {
         return -1;
-    }
-    if (tx->sessions != NULL) {
-        s.log_seq = session_cache_seq(tx->sessions, &s.session_id, s.log_seq);
     }
     *ret = s;
     return 0;
