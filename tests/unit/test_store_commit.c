@@ -281,6 +281,55 @@ static void a_sound_write_that_fails_behind_a_change_fails_its_group(void **stat
     assert_int_equal(steps[0].seq, 1);
 }
 
+struct turn {
+    struct fixture *f;
+    enum sandbox_status to; /* set, if it is not what stands there */
+    bool fail;
+    struct sandbox found;
+};
+
+/* What it finds, one number of the log taken, and a change of the row. */
+static int turn_run(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct turn *t = arg;
+    struct sandbox s;
+    int64_t seq;
+    if (store_sandbox_get(tx, &t->f->session_id, &t->found, e) != 0 ||
+        store_session_next_seq(tx, &t->f->session_id, &seq, e) != 0) {
+        return -1;
+    }
+    s = t->found;
+    s.status = t->to;
+    if (s.status != t->found.status && store_sandbox_update(tx, &s, e) != 0) {
+        return -1;
+    }
+    return t->fail ? err_set(e, ERR_LEASE_TERMINAL, "no") : 0;
+}
+
+static void writes_of_a_group_see_what_those_before_them_left(void **state)
+{
+    struct fixture *f = *state;
+    struct gate gate = GATE_INIT;
+    struct store_job holder, jobs[4];
+    struct turn turns[4] = {{.f = f, .to = SANDBOX_RUNNING},
+                            {.f = f, .to = SANDBOX_STOPPING},
+                            {.f = f, .to = SANDBOX_FAILED, .fail = true},
+                            {.f = f, .to = SANDBOX_STOPPING}};
+    fixture_add_session(f);
+    submit(f, &holder, gate_run, &gate);
+    gate_wait_entered(&gate);
+    for (int i = 0; i < 4; i++) {
+        submit(f, &jobs[i], turn_run, &turns[i]);
+    }
+    gate_open(&gate);
+    flush(f);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(turns[i].found.status, i < 2 ? SANDBOX_RUNNING : SANDBOX_STOPPING);
+        assert_int_equal(turns[i].found.log_seq, i < 3 ? i : 2);
+    }
+    assert_int_equal(count_rows(f, "SELECT log_seq FROM sandboxes"), 3);
+}
+
 struct handed {
     struct store_job job; /* first */
     struct fixture *f;
@@ -511,6 +560,7 @@ int main(void)
         T(a_sound_write_that_changed_no_row_vanishes_alone_too),
         T(a_sound_write_that_fails_behind_a_change_fails_its_group),
         T(what_goes_on_behind_the_commit_finds_it_durable),
+        T(writes_of_a_group_see_what_those_before_them_left),
         T(changes_come_in_the_order_of_the_log_and_before_the_answers),
         T(a_full_queue_answers_busy_at_once),
         T(a_reader_holds_no_writer_up_and_sees_one_moment),
