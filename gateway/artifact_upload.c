@@ -240,6 +240,10 @@ static int put(struct artifact_upload *u, struct err *e)
         return -1;
     c.a = u->a;
     memcpy(c.a.sha256, info.sha256, sizeof c.a.sha256);
+    if (u->call && u->call->body_streams) {
+        const char *const said[] = {c.a.sha256};
+        idempotency_body(u->call, said, 1);
+    }
     if (store_write(u->s->store, stored_row, &c, e))
         return -1;
     u->a = c.a;

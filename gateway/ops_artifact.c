@@ -172,48 +172,79 @@ static int put_path(struct artifact_upload *u, const char *path, struct err *e)
     return rc;
 }
 
+/* A body that was answered for already is only compared. */
+struct put {
+    struct artifact_upload u;
+    struct objects_check *check; /* NULL: it is stored */
+};
+
+static int begin_body(struct put *p, struct err *e)
+{
+    struct call *c = p->u.call;
+
+    c->state = p;
+    if (c->only_compares) {
+        p->check = objects_check_new();
+        return p->check ? 0 : err_set(e, ERR_INTERNAL, "no memory for an upload");
+    }
+    if (artifact_upload_begin(&p->u, c->arena, e))
+        return -1;
+    if (!artifact_upload_spool(&p->u, e))
+        return 0;
+    artifact_upload_end(&p->u);
+    return -1;
+}
+
 int op_artifact_put(struct call *c, struct err *e)
 {
     const struct artifact_put_args *a = c->args;
-    struct artifact_upload *u = call_alloc(c, sizeof *u);
+    struct put *p = call_alloc(c, sizeof *p);
 
-    if (!u)
+    if (!p)
         return err_set(e, ERR_INTERNAL, "no memory for an upload");
-    *u = (struct artifact_upload){.s = c->s, .caller = &c->caller, .call = c, .fd = -1};
-    u->a.chat_id = a->chat_id;
-    u->a.size_bytes = (int64_t)c->body_len;
-    if (take_name(a, c->body_streams, &u->a, e))
+    p->u = (struct artifact_upload){.s = c->s, .caller = &c->caller, .call = c, .fd = -1};
+    p->u.a.chat_id = a->chat_id;
+    p->u.a.size_bytes = (int64_t)c->body_len;
+    if (take_name(a, c->body_streams, &p->u.a, e))
         return -1;
-    take_type(c, &u->a);
-    if (!c->body_streams)
-        return put_path(u, a->path, e);
-    c->state = u;
-    if (artifact_upload_begin(u, c->arena, e))
-        return -1;
-    if (!artifact_upload_spool(u, e))
-        return 0;
-    artifact_upload_end(u);
-    return -1;
+    take_type(c, &p->u.a);
+    return c->body_streams ? begin_body(p, e) : put_path(&p->u, a->path, e);
 }
 
 int op_artifact_take(struct call *c, const char *data, size_t len, struct err *e)
 {
-    return artifact_upload_write(c->state, data, len, e);
+    struct put *p = c->state;
+
+    return p->check ? objects_check_add(p->check, data, len, e)
+                    : artifact_upload_write(&p->u, data, len, e);
 }
 
 int op_artifact_end(struct call *c, struct err *e)
 {
-    struct artifact_upload *u = c->state;
+    struct put *p = c->state;
+    char sum[65];
+    const char *const said[] = {sum};
 
-    if (artifact_upload_store(u, e))
+    if (p->check) {
+        objects_check_sum(p->check, sum);
+        objects_check_free(p->check);
+        p->check = NULL;
+        idempotency_body(c, said, 1);
+        return 0;
+    }
+    if (artifact_upload_store(&p->u, e))
         return -1; /* undo follows */
-    artifact_upload_end(u);
+    artifact_upload_end(&p->u);
     return 0;
 }
 
 void op_artifact_undo(struct call *c)
 {
-    artifact_upload_end(c->state);
+    struct put *p = c->state;
+
+    objects_check_free(p->check);
+    p->check = NULL;
+    artifact_upload_end(&p->u);
 }
 
 /* --- list ------------------------------------------------------------------------------------ */

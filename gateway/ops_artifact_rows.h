@@ -13,6 +13,7 @@
  .undo = op_artifact_undo,
  .takes = "application/octet-stream",
  .takes_json = true,
+ .compares = true,
  .audit = {{"chat", "chat_id"}},
  .doc = "Stores a result of a chat: the body, or a file of the chat by its path."},
     {.name = "artifact.list",

@@ -44,7 +44,7 @@ int objects_check_add(struct objects_check *k, const char *data, size_t len, str
                : err_set(e, ERR_INTERNAL, "no hash of an object");
 }
 
-static void sum_of(struct objects_check *k, char ret[static 65])
+void objects_check_sum(struct objects_check *k, char ret[static 65])
 {
     uint8_t hash[32];
     EVP_DigestFinal_ex(context_of(k), hash, NULL);
@@ -54,7 +54,7 @@ static void sum_of(struct objects_check *k, char ret[static 65])
 int objects_check_end(struct objects_check *k, const char *sha256, struct err *e)
 {
     char hex[65];
-    sum_of(k, hex);
+    objects_check_sum(k, hex);
     return strcmp(hex, sha256) == 0
                ? 0
                : err_set(e, ERR_INTERNAL, "an object is not what was put: its sum differs");
@@ -71,7 +71,7 @@ int objects_sum(struct objects *o, const char *key, char ret[static 65], struct 
     const struct object_get g = {.key = key, .len = -1, .ctx = k, .write = add_to_sum};
     int rc = k != NULL ? o->v->get(o, &g, e) : err_set(e, ERR_INTERNAL, "no memory for a hash");
     if (rc == 0) {
-        sum_of(k, ret);
+        objects_check_sum(k, ret);
     }
     objects_check_free(k);
     return rc;

@@ -144,6 +144,7 @@ struct objects_check *objects_check_new(void); /* NULL without memory */
 void objects_check_free(struct objects_check *k);
 int objects_check_add(struct objects_check *k, const char *data, size_t len,
                       struct err *e) MUST_CHECK;
+void objects_check_sum(struct objects_check *k, char ret[static 65]); /* the last word */
 int objects_check_end(struct objects_check *k, const char *sha256, struct err *e) MUST_CHECK;
 
 /* --- s3 --- */

@@ -365,6 +365,19 @@ class Life:
         self.assertEqual(first["artifact_id"], again["artifact_id"])
         self.assertEqual(len(self.objects()), 1)
 
+    def test_a_repeated_body_is_compared(self):
+        self.make()
+        key = {"Idempotency-Key": "body", "Content-Type": "text/plain"}
+        path = f"/chats/{self.chat['chat_id']}/artifacts?name=a"
+        data = data_of(300_000)
+        first = self.gateway.expect(201, "POST", path, data, headers=key)
+        status, headers, again = self.gateway.rest("POST", path, data, headers=key)
+        self.assertEqual((status, again), (201, first))
+        self.assertEqual(headers["Idempotent-Replayed"], "true")
+        other = self.gateway.expect(422, "POST", path, data[1:] + b"x", headers=key)
+        self.assertEqual(other["code"], "idempotency_key_reused")
+        self.assertEqual(len(self.objects()), 1)
+
 
 class OnDisk(Life, ArtifactTest):
     def configure(self):
