@@ -176,8 +176,9 @@ static void on_hup(void *ctx)
         return;
     }
     log_set_level(a->s.log, (enum log_level)fresh.logging.level);
-    if (server_reload_tls(a->s.server, &e))
+    if (server_reload_tls(a->s.server, &e) || tls_ca_renew(&a->cfg, &a->tls, &e))
         log_error(a->s.log, "reload_failed", &e);
+    a->s.tls = a->tls;
     log_event(a->s.log, LOG_INFO, "reloaded");
     config_done(&fresh);
 }
@@ -290,10 +291,10 @@ static int keys_load(struct app *a, struct err *e)
         return err_set(e, ERR_INTERNAL, "the configuration's path is too long");
     if (tls_ca_new(&a->cfg, &a->tls, e))
         return -1;
+    a->s.tls = a->tls;
     if (!stat(path, &st) && st.st_mode & 077)
         log_event(a->s.log, LOG_WARNING, "signing_key_exposed", LF_STR("path", path),
                   LF_STR("detail", "others may read it: chmod 600"));
-    a->s.tls = a->tls;
     return 0;
 }
 

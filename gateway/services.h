@@ -41,7 +41,7 @@ struct services {
     /* Any thread, for as long as an operation takes: signing_keys.h. */
     const struct keyset *_Atomic keys;
     struct signing_keys *signing;
-    const struct tls_ca *tls;           /* any thread, constant; NULL: doors speak plain */
+    const struct tls_ca *_Atomic tls;   /* any thread; NULL: doors speak plain */
     struct lease_policy policy;         /* any thread, constant */
     const char *openapi;                /* any thread, constant */
     struct lane *read, *file, *runtime; /* any thread */

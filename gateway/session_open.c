@@ -121,10 +121,11 @@ static int make_certificate(struct opening *op, struct err *e)
 {
     const struct config_door *door = &op->s->cfg->door;
     int64_t until = clock_wall_ms(op->s->clock) + op->s->cfg->sandbox.max_ttl_seconds * 1000;
+    const struct tls_ca *tls = op->s->tls;
 
-    if (!op->s->tls)
+    if (!tls)
         return 0;
-    return tls_ca_issue(op->s->tls, &op->sandbox.session_id,
+    return tls_ca_issue(tls, &op->sandbox.session_id,
                         door->public_host[0] ? door->public_host : door->host, until + 3600000,
                         &op->cert_pem, &op->key_pem, op->sandbox.door_cert_sha256, e);
 }

@@ -19,6 +19,7 @@
 #define CA_KEY_FILE  "certs/ca.key"
 
 struct tls_ca {
+    struct tls_ca *before;          /* that this one has replaced */
     X509 *cert;                     /* of the CA; NULL with `files` */
     EVP_PKEY *key;                  /* of the CA */
     char *pem;                      /* of the CA's certificate */
@@ -355,10 +356,21 @@ int tls_ca_new(const struct config *cfg, struct tls_ca **ret, struct err *e)
     return 0;
 }
 
-void tls_ca_free(struct tls_ca *ca)
+int tls_ca_renew(const struct config *cfg, struct tls_ca **ca, struct err *e)
 {
-    if (!ca)
-        return;
+    struct tls_ca *fresh;
+
+    if (cfg->door.tls != DOOR_TLS_FILES)
+        return 0;
+    if (tls_ca_new(cfg, &fresh, e))
+        return -1;
+    fresh->before = *ca;
+    *ca = fresh;
+    return 0;
+}
+
+static void free_one(struct tls_ca *ca)
+{
     X509_free(ca->cert);
     EVP_PKEY_free(ca->key);
     free(ca->pem);
@@ -367,6 +379,16 @@ void tls_ca_free(struct tls_ca *ca)
     buf_done(&ca->file_cert);
     buf_done(&ca->file_key);
     free(ca);
+}
+
+void tls_ca_free(struct tls_ca *ca)
+{
+    while (ca) {
+        struct tls_ca *before = ca->before;
+
+        free_one(ca);
+        ca = before;
+    }
 }
 
 const char *tls_ca_pem(const struct tls_ca *ca)

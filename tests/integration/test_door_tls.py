@@ -2,9 +2,11 @@
 
 import hashlib
 import os
+import signal
 import socket
 import ssl
 import subprocess
+import time
 import unittest
 import urllib.parse
 
@@ -133,6 +135,26 @@ class Files(unittest.TestCase):
             client = gateway.connect(grant, ssl_context=trusting(text.read()))
         echo(self, client, "hello")
         self.assertTrue(os.path.exists(key))
+
+    def test_sighup_takes_a_new_pair_for_the_doors_to_come(self):
+        gateway = Gateway.for_test(self, start=False)
+        cert, _ = self.make_pair(gateway.dir)
+        gateway.edit_config({"door": {"tls": "files", "cert_file": "door.pem", "key_file": "door.key"}})
+        gateway.start()
+        with open(cert, encoding="ascii") as text:
+            old = text.read()
+        _, before = gateway.open(gateway.new_chat()["chat_id"], lease={"max_connections": 2})
+        client = gateway.connect(before, ssl_context=trusting(old))
+        self.make_pair(gateway.dir)
+        gateway.process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + 10
+        while not gateway.log_lines("reloaded") and time.monotonic() < deadline:
+            time.sleep(0.02)
+        _, grant = gateway.open(gateway.new_chat()["chat_id"], lease={})
+        with open(cert, encoding="ascii") as text:
+            echo(self, gateway.connect(grant, ssl_context=trusting(text.read())), "new")
+        echo(self, client, "still there")
+        echo(self, gateway.connect(before, ssl_context=trusting(old)), "as before")
 
     def test_a_missing_or_foreign_key_is_named_at_the_start(self):
         gateway = Gateway.for_test(self, start=False)
