@@ -186,7 +186,8 @@ class Disconnects(unittest.TestCase):
         self.assertEqual(self.gateway.sandboxes_left(), [])
         self.assertEqual(Metrics.of(self.gateway)["sandbox_active_count"], 0)
         self.assertEqual(
-            sorted(os.listdir(self.gateway.run_dir)), ["control.sock", "leasehold.lock", "ready"]
+            sorted(os.listdir(self.gateway.run_dir)),
+            ["control.sock", "leasehold.lock", "local.key", "ready"],
         )
 
 
