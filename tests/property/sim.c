@@ -207,10 +207,20 @@ void sim_advance(struct sim *s, int64_t us)
 /* --- life -------------------------------------------------------------------------------------- */
 
 /* Made once a process: the keys are constants. */
-static struct signer *signers_made(void)
-{
-    static struct signer made[SIM_SIGNERS];
+static struct signer made[SIM_SIGNERS];
 
+static void signers_remove(void)
+{
+    for (int i = 0; i < SIM_SIGNERS; i++) {
+        keyset_free(made[i].own);
+        unlink(made[i].path);
+    }
+}
+
+static const struct signer *signers_made(void)
+{
+    if (!made[0].own && atexit(signers_remove))
+        abort();
     for (int i = 0; i < SIM_SIGNERS && !made[i].own; i++) {
         char seed[32];
         struct err e;
@@ -231,15 +241,15 @@ static struct signer *signers_made(void)
 
 static void signers_take(struct sim *s)
 {
-    const struct signer *made = signers_made();
+    const struct signer *all = signers_made();
 
     for (int i = 0; i < SIM_SIGNERS; i++) {
         struct signing_key *row = &s->signers[i].row;
 
-        s->signers[i] = made[i];
-        memcpy(row->kid, made[i].pub.kid, sizeof row->kid);
-        memcpy(row->x, made[i].pub.x, sizeof row->x);
-        memcpy(row->y, made[i].pub.y, sizeof row->y);
+        s->signers[i] = all[i];
+        memcpy(row->kid, all[i].pub.kid, sizeof row->kid);
+        memcpy(row->x, all[i].pub.x, sizeof row->x);
+        memcpy(row->y, all[i].pub.y, sizeof row->y);
         snprintf(row->file, sizeof row->file, "signer-%d.pem", i);
     }
 }
