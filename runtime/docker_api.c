@@ -311,7 +311,10 @@ static void minor_set(struct docker_api *a, int minor)
 void docker_api_version(struct docker_api *a, char ret[static 16])
 {
     int minor = minor_get(a);
-    snprintf(ret, 16, minor != 0 ? "1.%d" : "", minor);
+    ret[0] = '\0';
+    if (minor != 0) {
+        snprintf(ret, 16, "1.%d", minor);
+    }
 }
 
 static int versioned(struct docker_api *a, struct http_client *client, const struct docker_call *c,
