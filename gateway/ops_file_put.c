@@ -231,11 +231,10 @@ static int put_row(struct store_tx *tx, void *arg, struct err *e)
     struct call *c = p->c;
     struct file *f = &p->row;
     struct chat chat;
-    struct file old;
 
     if (store_chat_get(tx, &p->chat.chat_id, c->arena, &chat, e))
         return -1;
-    c->status = store_file_find(tx, &f->chat_id, f->name, &old, e) ? 201 : 200;
+    c->status = p->file.replaced ? 200 : 201;
     f->created_at = f->last_update_at = store_now_ms(tx);
     if (store_usage_add(tx, &f->user_id, pl->delta, true, e) || store_file_put(tx, f, e) ||
         file_event(tx, "file.put", f, e) ||

@@ -180,7 +180,8 @@ static int look_at_replaced(struct chatfile *f, const char *name, int64_t *ret_s
         give_back(f, name);
         return taken(e);
     }
-    *ret_size = S_ISREG(st.st_mode) && st.st_nlink == 1 ? st.st_size : 0;
+    f->replaced = S_ISREG(st.st_mode);
+    *ret_size = f->replaced && st.st_nlink == 1 ? st.st_size : 0;
     return 0;
 }
 

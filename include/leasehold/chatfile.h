@@ -63,6 +63,7 @@ struct chatfile {
     int fd;
     char temp[CHATFILE_TEMP]; /* its name in the chat's directory; "": it has none */
     bool placed;              /* stands under its name; what it replaced is `temp` */
+    bool replaced;            /* and that was a file */
     char name[FILE_NAME_MAX + 1];
     int64_t size, flushed;
     struct evp_md_ctx_st *md; /* of what was written */
