@@ -79,10 +79,10 @@ int s3_call_refused(const struct s3_answer *a, const char *what, struct err *e);
 int s3_pause(const struct objects_s3 *s, unsigned tries, int64_t least_ms,
              const atomic_bool *cancel, struct err *e) MUST_CHECK;
 
-/* Bytes of parts under way: waits for room. One part is always let in. */
-int s3_memory_take(struct objects_s3 *s, size_t len, const atomic_bool *cancel,
-                   struct err *e) MUST_CHECK;
-void s3_memory_give(struct objects_s3 *s, size_t len);
+/* Memory of a part under way: waits for room. One part is always let in. NULL: ERR_BUSY if cancelled,
+ * ERR_INTERNAL. */
+char *s3_memory_take(struct objects_s3 *s, size_t len, const atomic_bool *cancel, struct err *e);
+void s3_memory_give(struct objects_s3 *s, char *data, size_t len); /* takes NULL */
 
 /* "/bucket/key" or "/key", before it is encoded. */
 void s3_path(const struct objects_s3 *s, const char *key, struct buf *ret);

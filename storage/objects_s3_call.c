@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "objects_s3_wire.h"
@@ -275,7 +276,28 @@ int s3_call_refused(const struct s3_answer *a, const char *what, struct err *e)
 
 /* --- memory of parts -------------------------------------------------------------------------- */
 
-int s3_memory_take(struct objects_s3 *s, size_t len, const atomic_bool *cancel, struct err *e)
+/* Pages of their own, which go back at once: an allocator would keep them, in an arena of each
+ * thread. */
+static char *pages_take(size_t len, struct err *e)
+{
+    void *data = mmap(NULL, len + 1, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data == MAP_FAILED) {
+        err_fill_code(e, ERR_INTERNAL, "no memory for an upload");
+        return NULL;
+    }
+    return data;
+}
+
+static void account_give(struct objects_s3 *s, size_t len)
+{
+    pthread_mutex_lock(&s->lock);
+    s->memory_used -= len;
+    pthread_cond_broadcast(&s->room);
+    pthread_mutex_unlock(&s->lock);
+}
+
+char *s3_memory_take(struct objects_s3 *s, size_t len, const atomic_bool *cancel, struct err *e)
 {
     pthread_mutex_lock(&s->lock);
     while (s->memory_used > 0 && s->memory_used + len > s->o.memory_bytes &&
@@ -290,13 +312,21 @@ int s3_memory_take(struct objects_s3 *s, size_t len, const atomic_bool *cancel, 
         s->memory_used += len;
     }
     pthread_mutex_unlock(&s->lock);
-    return ok ? 0 : err_set(e, ERR_BUSY, "the upload was cancelled");
+    if (!ok) {
+        err_fill_code(e, ERR_BUSY, "the upload was cancelled");
+        return NULL;
+    }
+    char *data = pages_take(len, e);
+    if (data == NULL) {
+        account_give(s, len);
+    }
+    return data;
 }
 
-void s3_memory_give(struct objects_s3 *s, size_t len)
+void s3_memory_give(struct objects_s3 *s, char *data, size_t len)
 {
-    pthread_mutex_lock(&s->lock);
-    s->memory_used -= len;
-    pthread_cond_broadcast(&s->room);
-    pthread_mutex_unlock(&s->lock);
+    if (data != NULL) {
+        munmap(data, len + 1);
+        account_give(s, len);
+    }
 }

@@ -131,16 +131,10 @@ static char *read_part(struct multipart *m, size_t *ret_n, int *ret_rc, struct e
     if (data != NULL) {
         return data;
     }
-    if (s3_memory_take(m->s, m->part_bytes, m->p->cancel, e) != 0) {
-        *ret_rc = -1;
-        return NULL;
-    }
-    data = malloc(m->part_bytes);
-    *ret_rc = data != NULL ? s3_read_full(m->p, data, m->part_bytes, ret_n, &m->ended, e)
-                           : err_set(e, ERR_INTERNAL, "no memory for an upload");
+    data = s3_memory_take(m->s, m->part_bytes, m->p->cancel, e);
+    *ret_rc = data != NULL ? s3_read_full(m->p, data, m->part_bytes, ret_n, &m->ended, e) : -1;
     if (*ret_rc != 0 || *ret_n == 0) {
-        free(data);
-        s3_memory_give(m->s, m->part_bytes);
+        s3_memory_give(m->s, data, m->part_bytes);
         data = NULL;
     }
     return data;
@@ -179,9 +173,8 @@ static char *take_part(struct multipart *m, size_t *ret_n, unsigned *ret_number)
     }
     if (data != NULL && count(m, data, *ret_n, ret_number, &e) != 0) {
         rc = -1;
-        free(data);
+        s3_memory_give(m->s, data, m->part_bytes);
         data = NULL;
-        s3_memory_give(m->s, m->part_bytes);
     }
     pthread_mutex_unlock(&m->reading);
     if (rc != 0) {
@@ -236,8 +229,7 @@ static void *work(void *arg)
         if (send_part(m, number, data, n, &a, &e) != 0) {
             fail(m, &e);
         }
-        free(data);
-        s3_memory_give(m->s, m->part_bytes);
+        s3_memory_give(m->s, data, m->part_bytes);
     }
     s3_answer_done(&a);
     return NULL;
@@ -413,10 +405,7 @@ int s3_multipart(struct objects_s3 *s, const struct object_put *p, char *first, 
     pthread_mutex_init(&m.reading, NULL);
     pthread_mutex_init(&m.state, NULL);
     int rc = run(&m, ret, e);
-    if (m.first != NULL) {
-        free(m.first);
-        s3_memory_give(s, part_bytes);
-    }
+    s3_memory_give(s, m.first, part_bytes);
     EVP_MD_CTX_free(m.md);
     free(m.parts);
     pthread_mutex_destroy(&m.reading);

@@ -1,7 +1,6 @@
 /* Objects that go up in one request: read whole first, so that it can be tried again. */
 #include <openssl/evp.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "hex.h"
@@ -85,16 +84,15 @@ static int put_announced(struct objects_s3 *s, const struct object_put *p, struc
                          struct err *e)
 {
     size_t len = (size_t)p->len;
-    if (s3_memory_take(s, len, p->cancel, e) != 0) {
+    char *data = s3_memory_take(s, len, p->cancel, e);
+    if (data == NULL) {
         return -1;
     }
-    char *data = malloc(len + 1);
-    int rc = data != NULL ? read_announced(p, data, e) : err_set(e, ERR_INTERNAL, "no memory");
+    int rc = read_announced(p, data, e);
     if (rc == 0) {
         rc = put_once(s, p, data, len, ret, e);
     }
-    free(data);
-    s3_memory_give(s, len);
+    s3_memory_give(s, data, len);
     return rc;
 }
 
@@ -104,20 +102,18 @@ static int put_unannounced(struct objects_s3 *s, const struct object_put *p,
 {
     size_t part = s->o.part_bytes, n;
     bool end;
-    if (s3_memory_take(s, part, p->cancel, e) != 0) {
+    char *data = s3_memory_take(s, part, p->cancel, e);
+    if (data == NULL) {
         return -1;
     }
-    char *data = malloc(part);
-    int rc = data != NULL ? s3_read_full(p, data, part, &n, &end, e)
-                          : err_set(e, ERR_INTERNAL, "no memory");
+    int rc = s3_read_full(p, data, part, &n, &end, e);
     if (rc == 0 && !end) {
         return s3_multipart(s, p, data, part, ret, e);
     }
     if (rc == 0) {
         rc = put_once(s, p, data, n, ret, e);
     }
-    free(data);
-    s3_memory_give(s, part);
+    s3_memory_give(s, data, part);
     return rc;
 }
 
