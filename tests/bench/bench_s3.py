@@ -34,7 +34,9 @@ MEMORY_GOAL = 64 << 20
 
 def tool(server, *command, more=(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL):
     args = [os.path.join(BIN, "objects_tool"), *server.args(BUCKET), *more, *command]
-    return subprocess.run(args, stdin=stdin, stdout=stdout, check=True)
+    return subprocess.run(
+        args, stdin=stdin, stdout=stdout, stderr=subprocess.DEVNULL, check=True
+    )
 
 
 def output(server, *command, more=()):
