@@ -125,7 +125,7 @@ static const struct op subscribe_op = {
     .in_size = sizeof(struct subscribe_args),
     .out_size = sizeof(struct subscribed),
     .run = subscribe_run,
-    .audit = {{"event", NULL}},
+    .audit = {OP_ANY("event")},
 };
 
 void bot_subscribe_take(struct call *c)

@@ -45,6 +45,19 @@ struct op_object {
     const char *within; /* an id before a name that says nothing alone: "file:<chat>/<name>" */
 };
 #define OP_OBJECTS 3
+#define OP_ANY(kind_)                                                                              \
+    {                                                                                              \
+        .kind = (kind_)                                                                            \
+    }
+#define OP_OBJECT(kind_, member_)                                                                  \
+    {                                                                                              \
+        .kind = (kind_), .member = (member_)                                                       \
+    }
+#define OP_WITHIN(kind_, member_, within_)                                                         \
+    {                                                                                              \
+        .kind = (kind_), .member = (member_), .within = (within_)                                  \
+    }
+
 /*
  * Bodies in pieces, REST only: of any length in constant memory. No thread waits for a peer: each
  * piece is a job of the BODY lane, where `take` and `give` may block on disk, and one call never has
