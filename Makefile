@@ -129,6 +129,7 @@ install: build
 	ln -sfn ../lib/leasehold/leasehold $(DESTDIR)$(PREFIX)/bin/leasehold
 	ln -sfn ../lib/leasehold/leasectl $(DESTDIR)$(PREFIX)/bin/leasectl
 	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/man/man1 docs/man/*.1
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/man/man8 docs/man/*.8
 
 .PHONY: deps
 deps:
