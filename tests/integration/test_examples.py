@@ -1,7 +1,9 @@
 """The example bots, run as their pages say, against a messenger that stands in for a real one."""
 
+import glob
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -12,6 +14,20 @@ from gateway import ROOT, Gateway
 
 EXAMPLES = os.path.join(ROOT, "docs", "examples")
 NODE_PACKAGES = os.path.join(ROOT, "build", "example-bot")
+
+
+class Pages(unittest.TestCase):
+    def test_what_a_page_runs_can_be_run(self):
+        commands = set()
+        for page in glob.glob(os.path.join(EXAMPLES, "*", "README.md")):
+            with open(page, encoding="utf-8") as text:
+                for word in re.findall(r"^(\.{1,2}/\S+)", text.read(), re.MULTILINE):
+                    commands.add(os.path.normpath(os.path.join(os.path.dirname(page), word)))
+        self.assertGreaterEqual(len(commands), 3)
+        for command in commands:
+            self.assertTrue(os.access(command, os.X_OK), command)
+            with open(command, encoding="utf-8") as text:
+                self.assertEqual(text.readline(), "#!/usr/bin/python3\n", command)
 
 
 class Chat(unittest.TestCase):
