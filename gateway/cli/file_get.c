@@ -36,6 +36,28 @@ struct download {
 
 /* --- what there is --------------------------------------------------------------------------- */
 
+static bool take_nothing(void *ctx, const char *data, size_t len)
+{
+    (void)ctx;
+    (void)data;
+    (void)len;
+    return false;
+}
+
+/* A refused HEAD comes without a body, so a GET is asked for what it says. Returns an exit code. */
+static int tell_refusal(struct download *d, const struct api_answer *head)
+{
+    const struct api_sink sink = {d, take_nothing};
+    const struct api_transfer t = {"GET", d->path.data, NULL, NULL, &sink};
+    struct api_answer answer;
+    struct err e;
+    api_answer_init(&answer);
+    bool told = api_transfer(d->api, &t, &answer, &e) == 0 && !api_answer_ok(&answer);
+    int code = file_refused(told ? &answer : head);
+    api_answer_done(&answer);
+    return code;
+}
+
 /* The sum and the size of now. Returns an exit code. */
 static int look(struct download *d)
 {
@@ -47,7 +69,7 @@ static int look(struct download *d)
     if (api_transfer(d->api, &t, &answer, &e) != 0) {
         code = report_err(&e);
     } else if (!api_answer_ok(&answer)) {
-        code = file_refused(&answer);
+        code = tell_refusal(d, &answer);
     } else {
         const char *etag = api_header(d->api, "ETag"), *len = api_header(d->api, "Content-Length");
         d->size = len != NULL ? strtoll(len, NULL, 10) : 0;

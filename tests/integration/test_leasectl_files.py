@@ -10,6 +10,7 @@ import subprocess
 import threading
 import unittest
 import urllib.parse
+import uuid
 
 from files import FileClient
 from gateway import BIN, Gateway
@@ -82,6 +83,19 @@ class LeasectlFiles(unittest.TestCase):
     def read(self, name):
         with open(os.path.join(self.here, name), "rb") as file:
             return file.read()
+
+    def test_a_refused_get_says_why_as_a_list_does(self):
+        chat = str(uuid.uuid4())
+        for args, why in (
+            (("get", self.client.chat_id, "none.txt"), b"not_found"),
+            (("get", chat, "none.txt"), b"chat_not_found"),
+            (("ls", chat), b"chat_not_found"),
+        ):
+            done = self.ctl("file", *args)
+            self.assertEqual(done.returncode, 3, done.stderr)
+            self.assertRegex(done.stderr, rb"^leasectl: [a-z_]*" + why + rb": ")
+            self.assertNotIn(b"not one of a leasehold gateway", done.stderr)
+        self.assertEqual(os.listdir(self.here), [])
 
     def test_there_and_back(self):
         data = os.urandom(3 * MIB + 1)
