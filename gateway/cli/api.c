@@ -57,6 +57,17 @@ void api_access_done(struct api_access *access)
     explicit_bzero(access, sizeof(*access));
 }
 
+void api_access_key_id(const struct api_access *access, char ret[static ID_TEXT])
+{
+    const char *from = strchr(access->authorization, '_');
+    const char *end = from != NULL ? strchr(from + 1, '_') : NULL;
+    struct id id;
+    ret[0] = '\0';
+    if (end != NULL && id_parse(from + 1, (size_t)(end - from - 1), &id)) {
+        id_format(&id, ret);
+    }
+}
+
 struct api *api_new(const struct api_access *access)
 {
     struct api *api = calloc(1, sizeof(*api));

@@ -10,6 +10,7 @@
 
 #include "leasehold/buf.h"
 #include "leasehold/err.h"
+#include "leasehold/id.h"
 #include "leasehold/json.h"
 
 enum exit_code {
@@ -36,6 +37,9 @@ struct api_access {
 int api_access_init(struct api_access *ret, const char *url, const char *key, const char *ca_file,
                     struct err *e) MUST_CHECK;
 void api_access_done(struct api_access *access); /* also cleanses the key */
+
+/* The id of the API key, as the audit trail names it; "" if that cannot be told. */
+void api_access_key_id(const struct api_access *access, char ret[static ID_TEXT]);
 
 /* A connection kept alive between calls; one thread at a time. */
 struct api;

@@ -282,8 +282,8 @@ const struct command commands[] = {
      .run = logs_run},
     {.name = "history",
      .summary = "List what was said in a chat, oldest first.",
-     .notes = "With --follow goes on with what is said from then on. With --json each message is\n"
-              "a line.\n",
+     .notes = "With --follow goes on with what is said from then on, or until --limit messages\n"
+              "were shown. With --json each message is a line.\n",
      .opts = history_opts,
      .method = "GET",
      .path = "/chats/{}/history",
@@ -480,8 +480,10 @@ const struct command commands[] = {
      .run = rest_run},
     {.name = "audit",
      .summary = "List the audit trail, oldest entries first.",
-     .notes = "With --follow goes on with what happens from then on. With --json each entry is a\n"
-              "line.\n",
+     .notes =
+         "With --follow goes on with what happens from then on, or until --limit entries were\n"
+         "shown; what following itself adds (audit.list by the same key) is left out. With\n"
+         "--json each entry is a line.\n",
      .opts = audit_opts,
      .method = "GET",
      .path = "/audit",

@@ -41,7 +41,7 @@ const struct opt_spec workspace_get_opts[] = {OPERAND("USER", "whose workspace")
          .help = (last)},                                                                          \
     {                                                                                              \
         .name = "--limit", .kind = OPT_INT, .value = "N", .min = 1, .max = 200,                    \
-        .help = "most of them (default: 50; with --follow no end)"                                 \
+        .help = "most of them (default: 50; with --follow: end after so many)"                     \
     }
 
 const struct opt_spec history_append_opts[] = {

@@ -22,9 +22,12 @@ struct feed {
     const struct command *cmd;
     const struct options *o;
     struct api *api;
+    const char *own_action; /* what listing is called where it is listed itself; NULL: nowhere */
+    char own_key[ID_TEXT];  /* "": not known */
     bool follow;
-    int64_t after, limit;
-    bool more; /* there was, at the last page */
+    int64_t after;
+    int64_t left; /* so many are still to be shown */
+    bool more;    /* there was, at the last page */
 };
 
 static int64_t number_of(const void *item)
@@ -117,17 +120,32 @@ static int read_page(const struct feed *f, const struct api_answer *a, struct ar
     return 0;
 }
 
+/* Each look of a follower at the audit trail is an entry of it: shown, they would be all there is. */
+static bool made_by_following(const struct feed *f, const void *item)
+{
+    if (!f->follow || f->own_action == NULL) {
+        return false;
+    }
+    const struct audit_view *a = item;
+    return a->action != NULL && strcmp(a->action, f->own_action) == 0 && a->actor != NULL &&
+           strcmp(a->actor, f->own_key) == 0;
+}
+
 static void show_page(struct feed *f, const struct list_view *page)
 {
     const struct view *view = f->cmd->view;
-    for (size_t i = 0; i < page->items.n; i++) {
+    for (size_t i = 0; i < page->items.n && f->left > 0; i++) {
         const void *item = (const char *)page->items.items + i * view->size;
+        f->after = number_of(item);
+        if (made_by_following(f, item)) {
+            continue;
+        }
         if (f->cli->json) {
             show_json(view->fields, item);
         } else {
             f->show(item);
         }
-        f->after = number_of(item);
+        f->left--;
     }
     f->more = page->next_cursor != NULL;
 }
@@ -166,7 +184,8 @@ static int ask(struct feed *f)
     int rc = request_build(f->cmd->method, f->cmd->path, f->o, &req, &e);
     if (rc == 0) {
         buf_printf(&req.path, "%cafter=%" PRId64 "&limit=%" PRId64,
-                   strchr(req.path.data, '?') != NULL ? '&' : '?', f->after, f->limit);
+                   strchr(req.path.data, '?') != NULL ? '&' : '?', f->after,
+                   f->follow || f->left > PAGE_MAX ? PAGE_MAX : f->left);
         rc =
             api_call(f->api, req.method, req.path.data, NULL,
                      f->cli->timeout_ms > 0 ? f->cli->timeout_ms : f->cmd->timeout_ms, &answer, &e);
@@ -180,44 +199,43 @@ static int ask(struct feed *f)
 static int run_all(struct feed *f)
 {
     int code = ask(f);
-    while (code == EXIT_OK && f->follow) {
-        if (!f->more) {
-            sleep(POLL_S);
-        }
+    while (code == EXIT_OK && f->follow && f->left > 0) {
+        sleep(POLL_S);
         code = ask(f);
     }
-    if (code == EXIT_OK && f->more) {
+    if (code == EXIT_OK && f->more && !f->follow) {
         fprintf(stderr, "leasectl: there is more, with --after %" PRId64 "\n", f->after);
     }
     return code;
 }
 
-static int run(void (*show)(const void *item), const struct cli *cli, const struct command *cmd,
+static int run(struct feed *f, const struct cli *cli, const struct command *cmd,
                const struct options *o)
 {
-    bool follow = options_has(o, "--follow");
-    struct feed f = {.show = show,
-                     .cli = cli,
-                     .cmd = cmd,
-                     .o = o,
-                     .api = api_new(&cli->access),
-                     .follow = follow,
-                     .after = options_int(o, "--after", 0),
-                     .limit = options_int(o, "--limit", follow ? PAGE_MAX : PAGE)};
-    if (f.api == NULL) {
+    f->cli = cli;
+    f->cmd = cmd;
+    f->o = o;
+    f->follow = options_has(o, "--follow");
+    f->after = options_int(o, "--after", 0);
+    f->left = options_int(o, "--limit", f->follow ? INT64_MAX : PAGE);
+    f->api = api_new(&cli->access);
+    if (f->api == NULL) {
         return EXIT_FAILED;
     }
-    int code = run_all(&f);
-    api_free(f.api);
+    int code = run_all(f);
+    api_free(f->api);
     return code;
 }
 
 int history_run(const struct cli *cli, const struct command *cmd, const struct options *o)
 {
-    return run(show_message, cli, cmd, o);
+    struct feed f = {.show = show_message};
+    return run(&f, cli, cmd, o);
 }
 
 int audit_run(const struct cli *cli, const struct command *cmd, const struct options *o)
 {
-    return run(show_entry, cli, cmd, o);
+    struct feed f = {.show = show_entry, .own_action = "audit.list"};
+    api_access_key_id(&cli->access, f.own_key);
+    return run(&f, cli, cmd, o);
 }

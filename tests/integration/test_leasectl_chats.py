@@ -64,6 +64,23 @@ class Commands(unittest.TestCase):
         self.ctl("workspace", "rm", user)
         self.ctl("workspace", "get", user, code=3)
 
+    def test_a_follower_of_the_audit_leaves_out_its_own_looks(self):
+        last = self.ctl("--json", "audit", "--limit", "200").stdout.splitlines()
+        after = str(json.loads(last[-1])["n"])
+        trail = self.follow("--json", "audit", "--follow", "--after", after, "--limit", "2")
+        listed = self.follow("audit", "--follow", "--after", after, "--action", "audit.list",
+                             "--limit", "1")
+        user = str(uuid.uuid4())
+        self.ctl("workspace", "create", user)
+        self.ctl("workspace", "get", user)
+        out, _ = trail.communicate(timeout=30)
+        self.assertEqual([json.loads(line)["action"] for line in out.splitlines()],
+                         ["workspace.put", "workspace.get"])
+        other = self.gateway.new_key(role="admin")
+        self.gateway.expect(200, "GET", "/audit?limit=1", key=other)
+        out, _ = listed.communicate(timeout=30)
+        self.assertIn(other.split("_")[1], out)
+
     def test_followers_see_what_comes(self):
         chat = self.gateway.new_chat()["chat_id"]
         self.say(chat, content="before")
