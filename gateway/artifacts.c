@@ -189,7 +189,9 @@ int artifact_tell(struct store_tx *tx, const struct artifact_deed *d, const stru
                                     .actor = d->actor,
                                     .action = d->action,
                                     .kind = "artifact",
-                                    .id = &a->artifact_id};
+                                    .id = &a->artifact_id,
+                                    .chat_id = &a->chat_id,
+                                    .chat_name = a->name};
 
     return (d->event && append_event(tx, a, d->event, e)) || store_audit_deed(tx, &deed, e) ? -1
                                                                                             : 0;

@@ -12,7 +12,7 @@ const struct field audit_list_in[] = {
     FIELD_STR(struct audit_list_args, actor, .flags = FIELD_QUERY, .max = 128,
               .doc = "only what this key, door or part of the gateway did"),
     FIELD_STR(struct audit_list_args, object, .flags = FIELD_QUERY, .max = 256,
-              .doc = "only what was done to this, as chat:ID"),
+              .doc = "only what was done to this; chat:ID: and to its files"),
     FIELD_STR(struct audit_list_args, action, .flags = FIELD_QUERY, .max = 64,
               .doc = "only this operation or event"),
     FIELD_TIME(struct audit_list_args, since, .flags = FIELD_QUERY,

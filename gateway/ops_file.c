@@ -176,7 +176,9 @@ static int delete_row(struct store_tx *tx, void *arg, struct err *e)
                                                  .kind = "file",
                                                  .id = has_row ? &f->file_id : NULL,
                                                  .name = f->name,
-                                                 .within = has_row ? NULL : &r->look.chat.chat_id},
+                                                 .within = has_row ? NULL : &r->look.chat.chat_id,
+                                                 .chat_id = &r->look.chat.chat_id,
+                                                 .chat_name = f->name},
                             e);
 }
 

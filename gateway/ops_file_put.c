@@ -238,11 +238,14 @@ static int put_row(struct store_tx *tx, void *arg, struct err *e)
     f->created_at = f->last_update_at = store_now_ms(tx);
     if (store_usage_add(tx, &f->user_id, pl->delta, true, e) || store_file_put(tx, f, e) ||
         file_event(tx, "file.put", f, e) ||
-        store_audit_deed(
-            tx,
-            &(struct audit_deed){
-                .caller = &c->caller, .action = "file.put", .kind = "file", .id = &f->file_id},
-            e))
+        store_audit_deed(tx,
+                         &(struct audit_deed){.caller = &c->caller,
+                                              .action = "file.put",
+                                              .kind = "file",
+                                              .id = &f->file_id,
+                                              .chat_id = &f->chat_id,
+                                              .chat_name = f->name},
+                         e))
         return -1;
     *(struct file *)c->result = *f;
     files_complete(c->s, c->result);

@@ -147,7 +147,9 @@ static int remove_row(struct store_tx *tx, const struct cleaning *c, const struc
                                     .action = "retention.file",
                                     .kind = "file",
                                     .name = f->id,
-                                    .detail = "idle"};
+                                    .detail = "idle",
+                                    .chat_id = c->chat_id,
+                                    .chat_name = has_row ? f->row.name : NULL};
 
     if (has_row &&
         (store_file_delete(tx, &f->row.file_id, e) || file_event(tx, "file.deleted", &f->row, e)))

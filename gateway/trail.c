@@ -20,8 +20,8 @@
 struct note {
     struct note *next;
     int64_t at;
-    const char *action, *outcome, *detail; /* constants */
-    char actor[ID_TEXT], object[320], address[64], request_id[65];
+    const char *action, *outcome; /* constants */
+    char actor[ID_TEXT], object[320], address[64], request_id[65], detail[STORE_AUDIT_DETAIL];
 };
 
 struct batch {
@@ -229,7 +229,6 @@ static void tell_dropped(struct trail *t)
     snprintf(n->object, sizeof n->object, "audit:%lld", (long long)t->dropped);
     n->action = "audit.dropped";
     n->outcome = "failed";
-    n->detail = "";
     t->dropped = 0;
     add(t, n);
 }
@@ -296,6 +295,37 @@ static void object_of(const struct call *c, char *ret, size_t size)
     snprintf(ret, size, "%s:*", o->kind);
 }
 
+static bool known_chat(const struct field *fields, const void *obj, const struct id **ret)
+{
+    *ret = member_at(find(fields, "chat_id"), obj);
+    return *ret && !id_is_zero(*ret);
+}
+
+static const char *known_name(const struct field *fields, const void *obj)
+{
+    const struct field *f = find(fields, "name");
+    const void *at = member_at(f, obj);
+
+    if (!at || (f->kind != FIELD_KIND_STR && f->kind != FIELD_KIND_CHARS))
+        return NULL;
+    return f->kind == FIELD_KIND_STR ? *(const char *const *)at : at;
+}
+
+/* Of a file or an artifact: which one of which chat, by the answer, else by what was asked for. */
+static void detail_of(const struct call *c, struct note *n)
+{
+    bool of_chat = !strncmp(n->object, "file:", 5) || !strncmp(n->object, "artifact:", 9);
+    const void *result = c->rc ? NULL : c->result;
+    const struct id *chat_id = NULL;
+    const char *name = NULL;
+
+    if (of_chat && known_chat(c->op->out, result, &chat_id))
+        name = known_name(c->op->out, result);
+    else if (of_chat && known_chat(c->op->in, c->args, &chat_id))
+        name = known_name(c->op->in, c->args);
+    store_audit_detail(n->detail, c->rc ? err_code_name(c->e.code) : "", chat_id, name);
+}
+
 /* --- calls ------------------------------------------------------------------------------------ */
 
 /* What was put off or turned away for its number was no access. */
@@ -331,7 +361,7 @@ void trail_call(struct trail *t, const struct call *c)
     object_of(c, n->object, sizeof n->object);
     n->action = c->op->name;
     n->outcome = outcome_of(c);
-    n->detail = c->rc ? err_code_name(c->e.code) : "";
+    detail_of(c, n);
     snprintf(n->address, sizeof n->address, "%s", c->caller.address ? c->caller.address : "");
     snprintf(n->request_id, sizeof n->request_id, "%s", c->request_id);
     add(t, n);

@@ -8,6 +8,9 @@
 #include "audit_block.h"
 #include "conn.h"
 
+/* In a detail, before the chat that the thing is of. */
+#define AUDIT_OF_CHAT "chat="
+
 struct audit_trail {
     struct audit_head head; /* the last entry, of those in the block too */
     struct audit_hasher *hasher;

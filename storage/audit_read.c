@@ -1,4 +1,5 @@
 /* Reading the audit trail: is it whole, and what is in it. */
+#include <stdio.h>
 #include <string.h>
 
 #include "audit.h"
@@ -117,11 +118,25 @@ static bool is_asked(const struct audit_record *r, int which, const char *wanted
             memcmp(wanted, r->texts[which], r->lens[which]) == 0);
 }
 
+/* Asked for a chat: is it an entry of a thing of that chat? */
+static bool is_of_chat(const struct audit_record *r, const char *object)
+{
+    const char *detail = r->texts[DETAIL], *at;
+    char word[sizeof(AUDIT_OF_CHAT) + ID_TEXT];
+    if (object == NULL || strncmp(object, "chat:", 5) != 0 || strlen(object + 5) != ID_TEXT - 1) {
+        return false;
+    }
+    size_t len = (size_t)snprintf(word, sizeof(word), "%s%s", AUDIT_OF_CHAT, object + 5);
+    at = memmem(detail, r->lens[DETAIL], word, len);
+    return at != NULL && (at == detail || at[-1] == ' ') &&
+           (at + len == detail + r->lens[DETAIL] || at[len] == ' ');
+}
+
 static bool matches(const struct store_audit_list *l, const struct audit_record *r)
 {
     return (l->since == 0 || r->at >= l->since) && (l->until == 0 || r->at < l->until) &&
            is_asked(r, ACTOR, l->actor) && is_asked(r, ACTION, l->action) &&
-           is_asked(r, OBJECT, l->object);
+           (is_asked(r, OBJECT, l->object) || is_of_chat(r, l->object));
 }
 
 static int hand_out(struct listing *s, const struct audit_record *r, const uint8_t *entry,

@@ -179,10 +179,12 @@ struct audit_deed {
     const char *action;
     const char *kind; /* of the thing … */
     const struct id *id;
-    const char *name;        /* … without an id … */
-    const struct id *within; /* … of this one; NULL: it says enough alone */
-    const char *outcome;     /* NULL: "ok" */
-    const char *detail;      /* NULL: "" */
+    const char *name;         /* … without an id … */
+    const struct id *within;  /* … of this one; NULL: it says enough alone */
+    const char *outcome;      /* NULL: "ok" */
+    const char *detail;       /* NULL: "" */
+    const struct id *chat_id; /* of a file or artifact: the chat it is of … */
+    const char *chat_name;    /* … and what it is called there; NULL: not known */
 };
 
 #endif

@@ -353,6 +353,11 @@ int store_api_key_may(struct store_tx *tx, const struct id *key_id, const struct
 int store_audit(struct store_tx *tx, const struct audit_entry *a, struct err *e) MUST_CHECK;
 /* The same, of a deed: what every caller but the door's reports wants. */
 int store_audit_deed(struct store_tx *tx, const struct audit_deed *d, struct err *e) MUST_CHECK;
+/* "detail chat=<id> name=<name>", each where it is there: what a list by chat finds an entry of a thing
+ * of that chat by. The name is escaped so that it is one word, and cut. */
+#define STORE_AUDIT_DETAIL 512
+void store_audit_detail(char ret[static STORE_AUDIT_DETAIL], const char *detail,
+                        const struct id *chat_id, const char *name);
 /* Walks the chain. *ret_first_broken = 0 when it is whole, else the number of the row. */
 int store_audit_verify(struct store_tx *tx, int64_t *ret_checked, int64_t *ret_first_broken,
                        struct err *e) MUST_CHECK;

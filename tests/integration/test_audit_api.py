@@ -98,6 +98,31 @@ class Audit(unittest.TestCase):
             self.assertEqual(entry["request_id"], headers["X-Request-Id"], (method, path))
             self.assertEqual(entry["outcome"], outcome)
 
+    def test_a_chat_finds_every_access_to_its_files_and_artifacts(self):
+        files, name = f"/chats/{self.chat}/files", "a%20chat=x"
+        other = self.gateway.new_key(allowed_users=[str(uuid.uuid4())])
+        self.gateway.expect(201, "PUT", f"{files}/{name}", b"x")
+        self.gateway.expect(200, "GET", f"{files}/{name}")
+        self.assertEqual(self.gateway.rest("GET", f"{files}/{name}", key=other)[0], 404)
+        self.gateway.expect(204, "DELETE", f"{files}/{name}")
+        artifact = self.gateway.expect(201, "POST", f"/chats/{self.chat}/artifacts?name=r", b"x")
+        self.gateway.expect(200, "GET", f"/artifacts/{artifact['artifact_id']}")
+        self.gateway.new_chat(self.user)
+        named = f"chat={self.chat} name=a%20chat=x"
+        denied = f"chat_not_found {named}"
+        stored = f"chat={self.chat} name=r"
+        for action, details in (
+            ("file.put", [named]),
+            ("file.get", [named, denied]),
+            ("file.delete", [named]),
+            ("artifact.put", [stored]),
+            ("artifact.get", [stored]),
+        ):
+            found = self.entries(object=self.object, action=action)
+            self.assertEqual([entry["detail"] for entry in found], details, action)
+        self.assertEqual(self.entries(object="chat:x"), [])
+        self.assertTrue(self.gateway.expect(200, "GET", "/audit/verify")["ok"])
+
     def test_what_was_denied_is_there(self):
         other = self.gateway.new_key(allowed_users=[str(uuid.uuid4())])
         viewer = self.gateway.new_key(role="viewer")
