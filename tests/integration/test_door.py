@@ -428,7 +428,8 @@ class Bridge(DoorTest):
         thread.join(60)
         self.assertEqual(len(got), total)
         self.assertEqual(set(got), {line})
-        close = door.gateway.wait("CLOSE", jti=slow.ready["lease_id"])
+        # It has a while to come to the Close that says so.
+        close = door.gateway.wait("CLOSE", timeout=20, jti=slow.ready["lease_id"])
         self.assertEqual(close["code"], 1013)
         agent.line("after")
         self.assertEqual(fast.recv()[1], b"after")
