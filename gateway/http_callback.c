@@ -169,7 +169,8 @@ static void body_begin(struct conn *c, const struct http_head *head, struct http
                        bool more)
 {
     bool expects = !more && strcasecmp(head->field[HDR_EXPECT], "100-continue") == 0;
-    if (head->body_len < UINT64_MAX && is_streamed(c, r)) {
+    /* More than any count of bytes can say is no length to reckon with. */
+    if (head->body_len <= INT64_MAX && is_streamed(c, r)) {
         http_stream_begin(c, r, expects);
         return;
     }

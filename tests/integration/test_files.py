@@ -506,6 +506,15 @@ class Quota(FileCase):
         with self.client.begin_put("a", 10**12, ["Expect: 100-continue"]) as sock:
             self.assertIn(b"workspace_quota_exceeded", sock.recv(4000))
 
+    def test_no_length_is_taken_for_a_negative_one(self):
+        before = self.client.used()
+        for length in (2**63 - 1, 2**63, 2**64 - 50_000_000, 2**64 - 1, 2**64, 10**30):
+            for head in (["Expect: 100-continue"], []):
+                with self.client.begin_put("a", length, head) as sock:
+                    answer = sock.recv(4000)
+                    self.assertRegex(answer, rb"^HTTP/1.1 (413|507) ", length)
+        self.assertEqual(self.client.used(), before)
+
     def test_parallel_puts_do_not_pass_it_together(self):
         room = self.QUOTA - self.client.used()
         results = []
