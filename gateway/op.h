@@ -131,7 +131,8 @@ struct op {
     void (*undo)(struct call *c); /* NULL: nothing to undo */
     bool compares;                /* see call->only_compares */
     const char *takes;            /* media type of such a body, for OpenAPI */
-    bool takes_json;              /* a body of application/json does not stream but is decoded */
+    /* A body of application/json does not stream but is decoded, unless the query has this parameter. */
+    const char *takes_json_without;
     int (*give)(struct call *c, struct op_piece *piece, struct err *e);
     void (*close)(struct call *c); /* NULL: nothing to close */
     bool conditional;              /* call->when is filled from the request's head */

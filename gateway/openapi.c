@@ -159,7 +159,7 @@ static void request_body(const struct op *table, const struct op *op, struct buf
     doc_open(out, "content", '{');
     if (op->take)
         request_stream(op, out);
-    if (!op->take || op->takes_json)
+    if (!op->take || op->takes_json_without)
         request_content(table, op, "application/json", out);
     if (op_takes_form(op))
         request_content(table, op, FORM_TYPE, out);

@@ -12,10 +12,12 @@
  .end = op_artifact_end,
  .undo = op_artifact_undo,
  .takes = "application/octet-stream",
- .takes_json = true,
+ .takes_json_without = "name",
  .compares = true,
  .audit = {OP_OBJECT("chat", "chat_id")},
- .doc = "Stores a result of a chat: the body, or a file of the chat by its path."},
+ .doc =
+     "Stores a result of a chat: with name in the query the body, whatever its type; without it a "
+     "file of the chat, by the path in a JSON body."},
     {.name = "artifact.list",
      .method = HTTP_GET,
      .path = "/api/v1/artifacts",

@@ -146,15 +146,30 @@ static bool has_type(const struct http_request *r, const char *type)
     return n == strlen(type) && !strncasecmp(r->content_type, type, n);
 }
 
+static bool query_has(const char *query, const char *name)
+{
+    size_t len = strlen(name);
+
+    for (const char *p = query; *p; p += *p == '&') {
+        size_t n = strcspn(p, "=&");
+        if (n == len && !memcmp(p, name, n))
+            return true;
+        p += strcspn(p, "&");
+    }
+    return false;
+}
+
 bool streams_wanted(void *ctx, const struct http_request *r)
 {
+    const char *without;
     struct route route;
     struct err e;
 
     (void)ctx;
     if (route_find(ops_table, r->method, r->path, &route, &e) || !route.op->take)
         return false;
-    return !(route.op->takes_json && has_type(r, "application/json"));
+    without = route.op->takes_json_without;
+    return !without || query_has(r->query, without) || !has_type(r, "application/json");
 }
 
 struct stream *stream_find(const struct services *s, uint64_t conn)

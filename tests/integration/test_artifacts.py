@@ -163,6 +163,18 @@ class Life:
         named = self.gateway.expect(201, "POST", path, {"path": "out/report.pdf", "name": "r"})
         self.assertEqual(named["name"], "r")
 
+    def test_json_is_the_artifact_itself_where_the_query_names_it(self):
+        self.make()
+        path = f"/chats/{self.chat['chat_id']}/artifacts"
+        raw = {"Content-Type": "application/json"}
+        for body in (b'{"path": "none", "rows": [1]}', b"not JSON"):
+            artifact = self.gateway.expect(201, "POST", path + "?name=r.json", body, headers=raw)
+            self.assertEqual(artifact["sha256"], hashlib.sha256(body).hexdigest())
+            self.assertEqual(
+                (artifact["name"], artifact["content_type"]), ("r.json", "application/json")
+            )
+        self.gateway.expect(422, "POST", path, b'{"rows": [1]}', headers=raw)
+
     def test_no_path_leaves_the_chat(self):
         self.make()
         inside = self.put_file("inside", b"x")
