@@ -24,7 +24,13 @@ struct row {
 static int removed_row(struct store_tx *tx, void *arg, struct err *e)
 {
     struct row *r = arg;
+    struct artifact now;
 
+    /* The sweep and a round of retention may both be at it. */
+    if (store_artifact_get(tx, &r->a.artifact_id, &now, e))
+        return e->code == ERR_NOT_FOUND ? 0 : -1;
+    if (now.state == ARTIFACT_DELETED)
+        return 0;
     if (!r->a.stored_at)
         return store_artifact_forget(tx, &r->a.artifact_id, e);
     r->a.state = ARTIFACT_DELETED;
@@ -103,6 +109,21 @@ static int expire(struct services *s, const struct artifact *a, struct err *e)
     struct row r = {.s = s, .a = *a};
 
     return store_write_end(s->store, expired_row, &r, e);
+}
+
+int artifact_end_due(struct services *s, const struct artifact *a, bool *ret_gone, struct err *e)
+{
+    struct row r = {.s = s, .a = *a};
+
+    *ret_gone = false;
+    if (a->state != ARTIFACT_MARKED && store_write_end(s->store, expired_row, &r, e))
+        return -1;
+    if (r.a.state != ARTIFACT_MARKED)
+        return 0;
+    if (artifact_remove(s, &r.a, e))
+        return -1;
+    *ret_gone = true;
+    return 0;
 }
 
 /* --- healing --------------------------------------------------------------------------------- */

@@ -42,6 +42,11 @@ bool artifacts_is_entered(struct artifacts *x, const struct id *id);
 /* The sweep, on the lane. Blocks. */
 void artifact_sweep(struct artifacts *x, struct services *s);
 
+/* Ends one that store_artifact_work tells of: marks it, if its time is over still, and removes it.
+ * *ret_gone: it has been. Blocks. */
+int artifact_end_due(struct services *s, const struct artifact *a, bool *ret_gone,
+                     struct err *e) MUST_CHECK;
+
 /* Removes a marked artifact's object, if its time has come, and says so in its row. Blocks.
  * ERR_OBJECT_STORE_UNAVAILABLE: the sweep will do it. */
 int artifact_remove(struct services *s, const struct artifact *a, struct err *e) MUST_CHECK;

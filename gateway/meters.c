@@ -43,7 +43,7 @@ static const char *const verdict_values[] = {"malformed",     "bad_header",  "un
                                              "bad_proof",     "agent_ended", "old_generation",
                                              "door_not_live", "behind",      "too_many_connections",
                                              "no_token",      "other",       NULL};
-static const char *const retention_values[] = {"file", "workspace", NULL};
+static const char *const retention_values[] = {"file", "workspace", "artifact", NULL};
 static const char *const connect_values[] = {"first", "again", NULL};
 
 #define LABEL(name, values) .labels = {{(name), (values)}}

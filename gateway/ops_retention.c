@@ -13,8 +13,9 @@ const struct field retention_run_in[] = {
 };
 
 static const struct field item_fields[] = {
-    FIELD_STR(struct retention_view, kind, .doc = "file or workspace"),
-    FIELD_STR(struct retention_view, id, .doc = "of the file or user; chat/name without a row"),
+    FIELD_STR(struct retention_view, kind, .doc = "file, workspace or artifact"),
+    FIELD_STR(struct retention_view, id,
+              .doc = "of the file, user or artifact; chat/name without a row"),
     FIELD_STR(struct retention_view, reason, .doc = "why it goes"),
     FIELD_INT(struct retention_view, size_bytes, .doc = "that come free"),
     {0},

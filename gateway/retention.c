@@ -12,7 +12,7 @@
 
 const struct id retention_key = {{'r', 'e', 't', 'e', 'n', 't', 'i', 'o', 'n'}};
 
-static const char *const kind_names[] = {"file", "workspace"};
+static const char *const kind_names[] = {"file", "workspace", "artifact"};
 
 void retention_tell(const struct retention_round *r, enum retention_kind kind, const char *id,
                     const char *reason, int64_t size_bytes)
@@ -240,7 +240,12 @@ static void pass_user(void *ctx, const struct id *user_id)
 int retention_round(const struct retention_round *r, struct err *e)
 {
     struct pass p = {.r = r};
+    struct err why;
 
+    /* By the clock the sweep does it, so that no round waits for a store of objects that is away. Before
+     * the workspaces, as what goes with those is no artifact that was due. */
+    if (r->item && retention_artifacts(r, &why))
+        retention_failed(r, RETENTION_ARTIFACT, &(struct id){0}, &why);
     if (each_user(r->s, pass_user, &p, e))
         return -1;
     show_totals(r->s, &p.totals);

@@ -1,5 +1,6 @@
 /*
- * What nobody has used for long goes by itself: files of chats, workspaces. A round looks at every
+ * What nobody has used for long goes by itself: files of chats, workspaces; and artifacts, of which the
+ * sweep of artifacts.h takes care between the rounds that are asked for. A round looks at every
  * workspace, a chat at a time; it counts what they hold on the way. What is to go is looked at again
  * under the chat's lock, where nothing can be started, and an error leaves its thing where it is.
  *
@@ -24,7 +25,7 @@ void retention_count_active(struct retention *r);
 /* --- one round, on the SLOW lane under retention_key; blocks ---------------------------------- */
 
 struct retention_item {
-    const char *kind; /* "file", "workspace" */
+    const char *kind; /* "file", "workspace", "artifact" */
     const char *id;
     const char *reason;
     int64_t size_bytes;
@@ -50,7 +51,10 @@ int retention_round(const struct retention_round *r, struct err *e) MUST_CHECK;
 int retention_files(const struct retention_round *r, const struct id *user_id,
                     const struct id *chat_id, struct err *e) MUST_CHECK;
 
-enum retention_kind { RETENTION_FILE, RETENTION_WORKSPACE };
+/* Artifacts whose time is over. */
+int retention_artifacts(const struct retention_round *r, struct err *e) MUST_CHECK;
+
+enum retention_kind { RETENTION_FILE, RETENTION_WORKSPACE, RETENTION_ARTIFACT };
 void retention_tell(const struct retention_round *r, enum retention_kind kind, const char *id,
                     const char *reason, int64_t size_bytes);
 void retention_failed(const struct retention_round *r, enum retention_kind kind,

@@ -76,6 +76,25 @@ class Files(unittest.TestCase):
         found = self.gateway.expect(200, "GET", f"/audit?object=file:{old['file_id']}")["items"]
         self.assertEqual(found[-2]["action"], "retention.file")
 
+    def test_artifacts_go_when_their_time_has_come(self):
+        self.gateway.edit_config({"retention": {"artifact_ttl_seconds": 1}})
+        self.gateway.restart()
+        path = f"/chats/{self.chat}/artifacts?name=r"
+        artifact = self.gateway.expect(201, "POST", path, b"x" * 30)
+        where = f"/artifacts/{artifact['artifact_id']}"
+        self.assertEqual(self.run_round(dry=True), [])
+        time.sleep(1.1)
+        due = {"kind": "artifact", "reason": "expired", "size_bytes": 30}
+        due["id"] = artifact["artifact_id"]
+        self.assertEqual(self.run_round(dry=True), [due])
+        self.assertEqual(self.gateway.expect(200, "GET", where)["state"], "stored")
+        self.assertEqual(self.run_round(), [due])
+        self.assertEqual(self.gateway.expect(200, "GET", where)["state"], "deleted")
+        self.assertEqual(self.run_round(), [])
+        trail = self.gateway.expect(200, "GET", f"/audit?object=artifact:{due['id']}")["items"]
+        actions = [entry["action"] for entry in trail]
+        self.assertEqual(actions.count("artifact.deleted"), 1)
+
     def test_more_than_one_batch_goes(self):
         for i in range(100):
             self.write(f"f{i}")
