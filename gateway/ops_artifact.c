@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "artifacts.h"
+#include "files.h"
 #include "http_when.h"
 #include "idempotency.h"
 #include "leasehold/file_name.h"
@@ -118,12 +119,12 @@ int op_artifact_get(struct call *c, struct err *e)
 
 static void take_type(const struct call *c, struct artifact *a)
 {
-    const char *type = c->content_type ? c->content_type : "";
+    const char *type = c->body_streams && c->content_type ? c->content_type : "";
     bool ok = *type && strlen(type) < sizeof a->content_type;
 
     for (const char *p = type; *p; p++)
         ok = ok && *p >= 0x20 && *p <= 0x7e;
-    snprintf(a->content_type, sizeof a->content_type, "%s", ok ? type : "application/octet-stream");
+    snprintf(a->content_type, sizeof a->content_type, "%s", ok ? type : file_type_of(a->name));
 }
 
 static int take_name(const struct artifact_put_args *a, bool streams, struct artifact *ret,

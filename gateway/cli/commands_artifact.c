@@ -18,7 +18,10 @@ const struct opt_spec artifact_put_opts[] = {
      .kind = OPT_TEXT,
      .value = "NAME",
      .help = "what it is to be called (default: as FILE is)"},
-    {.name = "--type", .kind = OPT_TEXT, .value = "TYPE", .help = "its content type"},
+    {.name = "--type",
+     .kind = OPT_TEXT,
+     .value = "TYPE",
+     .help = "its content type (default: by the name's ending)"},
     {0},
 };
 

@@ -353,6 +353,11 @@ class Life:
 
         put = json.loads(ctl("put", self.chat["chat_id"], source, "--type", "text/x", "--json"))
         self.assertEqual((put["name"], put["content_type"]), ("my report.bin", "text/x"))
+        for name, of_type in (("a.json", "application/json"), ("b.TXT", "text/plain"),
+                              ("c", "application/octet-stream")):
+            stored = json.loads(
+                ctl("put", self.chat["chat_id"], source, "--name", name, "--json"))
+            self.assertEqual(stored["content_type"], of_type)
         self.assertIn("my report.bin", ctl("ls", "--chat", self.chat["chat_id"]))
         self.assertIn(put["artifact_id"], ctl("ls", "--state", "stored"))
         ctl("get", put["artifact_id"], "--output", output)
