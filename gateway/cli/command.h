@@ -44,7 +44,14 @@ int file_rm_run(const struct cli *cli, const struct command *cmd, const struct o
 int artifact_put_run(const struct cli *cli, const struct command *cmd, const struct options *o);
 int artifact_get_run(const struct cli *cli, const struct command *cmd, const struct options *o);
 
-/* One lease is named in the path, many by a selector in the body. */
+/* The same with another method and path than the row's. */
+int rest_run_at(const struct cli *cli, const struct command *cmd, const struct options *o,
+                const char *method, const char *path);
+int retention_run(const struct cli *cli, const struct command *cmd, const struct options *o);
+
+/* commands_lease.c: one lease is named in the path, many, and those that are counted first, by a
+ * selector in the body of a POST. */
+bool revoke_selects(const struct options *o);
 int revoke_run(const struct cli *cli, const struct command *cmd, const struct options *o);
 
 int logs_run(const struct cli *cli, const struct command *cmd, const struct options *o);

@@ -28,7 +28,8 @@
 #define SCOPE(where, with)                                                                         \
     {                                                                                              \
         .name = "--scope", .kind = OPT_WORDS, .member = (where), .value = "SCOPE",                 \
-        .needs = (with), .choices = scopes, .help = "read, write or read,write (default: both)"    \
+        .needs = (with), .choices = lease_scopes,                                                  \
+        .help = "read, write or read,write (default: both)"                                        \
     }
 #define TTL(where, with)                                                                           \
     {                                                                                              \
@@ -41,6 +42,11 @@
         .name = "--max-connections", .kind = OPT_INT, .member = (where), .value = "N",             \
         .needs = (with), .min = 1, .max = 1000,                                                    \
         .help = "most connections at once (default: 1), up to what the gateway allows"             \
+    }
+#define ONCE(where, with)                                                                          \
+    {                                                                                              \
+        .name = "--once", .kind = OPT_FLAG, .member = (where), .needs = (with), .sends = "once",   \
+        .help = "good for one connection, then it ends"                                            \
     }
 #define TOKEN_FILE(with)                                                                           \
     {                                                                                              \
@@ -110,6 +116,11 @@ extern const struct opt_spec audit_opts[];
 /* commands_file.c */
 extern const struct opt_spec file_put_opts[], file_get_opts[], file_list_opts[], file_name_opts[],
     file_chat_opts[], file_id_opts[];
+
+/* commands_lease.c */
+extern const char *const lease_scopes[];
+extern const struct opt_spec lease_grant_opts[], lease_get_opts[], lease_list_opts[],
+    lease_renew_opts[], lease_revoke_opts[];
 
 /* commands_artifact.c */
 extern const struct opt_spec artifact_put_opts[], artifact_get_opts[], artifact_list_opts[],

@@ -2,12 +2,9 @@
 #include "command_opts.h"
 #include "views.h"
 
-static const char *const scopes[] = {"read", "write", NULL};
 static const char *const roles[] = {"admin", "bot", "viewer", NULL};
 static const char *const statuses[] = {"starting", "running", "stopping",
                                        "stopped",  "failed",  NULL};
-static const char *const lease_states[] = {"pending",     "active", "revoking", "expiring",
-                                           "unconfirmed", "closed", NULL};
 
 static const struct opt_spec no_opts[] = {{0}};
 
@@ -33,6 +30,7 @@ static const struct opt_spec sandbox_open_opts[] = {
     SCOPE("lease/scope", "--lease"),
     TTL("lease/ttl_s", "--lease"),
     CONNECTIONS("lease/max_connections", "--lease"),
+    ONCE("lease/use", "--lease"),
     TOKEN_FILE("--lease"),
     {0},
 };
@@ -89,72 +87,10 @@ static const struct opt_spec sandbox_stop_opts[] = {
     {0},
 };
 
-static const struct opt_spec lease_grant_opts[] = {
-    {.name = "--session",
-     .kind = OPT_UUID,
-     .flags = OPT_ONE_OF,
-     .member = "session_id",
-     .value = "ID",
-     .help = "for this running sandbox"},
-    {.name = "--chat",
-     .kind = OPT_UUID,
-     .flags = OPT_ONE_OF,
-     .member = "chat_id",
-     .value = "ID",
-     .help = "for the running sandbox of this chat"},
-    {.name = "--user",
-     .kind = OPT_UUID,
-     .member = "user_id",
-     .value = "UUID",
-     .help = "who shall hold it (default: the chat's owner)"},
-    SCOPE("scope", NULL),
-    TTL("ttl_s", NULL),
-    CONNECTIONS("max_connections", NULL),
-    TOKEN_FILE(NULL),
-    {0},
-};
+static const struct opt_spec node_list_opts[] = {PAGE, {0}};
 
-static const struct opt_spec lease_get_opts[] = {OPERAND("ID", "the lease's id"), {0}};
-
-static const struct opt_spec lease_list_opts[] = {
-    ONLY("--session", "session_id", "only of this sandbox"),
-    ONLY("--chat", "chat_id", "only of this chat"),
-    ONLY("--user", "user_id", "only this user's"),
-    {.name = "--state",
-     .kind = OPT_TEXT,
-     .member = "state",
-     .value = "STATE",
-     .choices = lease_states,
-     .help = "pending, active, revoking, expiring, unconfirmed or closed"},
-    PAGE,
-    {0},
-};
-
-static const struct opt_spec lease_renew_opts[] = {
-    OPERAND("ID", "the lease's id"), TTL("ttl_s", NULL), TOKEN_FILE(NULL), {0}};
-
-static const struct opt_spec lease_revoke_opts[] = {
-    {.name = "ID",
-     .kind = OPT_UUID,
-     .flags = OPT_OPERAND | OPT_ONE_OF,
-     .member = "{}",
-     .help = "the lease's id"},
-    {.name = "--session",
-     .kind = OPT_UUID,
-     .flags = OPT_ONE_OF,
-     .member = "selector/session_id",
-     .value = "ID",
-     .help = "all leases of this sandbox"},
-    REASON,
-    {.name = "--wait",
-     .kind = OPT_INT,
-     .member = "wait_ms",
-     .value = "MS",
-     .min = 0,
-     .max = 10000,
-     .help = "wait so long for the doors to confirm"},
-    {0},
-};
+static const struct opt_spec retention_run_opts[] = {
+    {.name = "--dry-run", .kind = OPT_FLAG, .help = "only tell what would go"}, {0}};
 
 static const struct opt_spec key_create_opts[] = {
     NAME(OPT_REQUIRED),
@@ -368,6 +304,14 @@ const struct command commands[] = {
      .method = "GET",
      .path = "/sandboxes/{}/logs",
      .run = logs_run},
+    {.name = "sandbox stats",
+     .summary = "Show what a running sandbox uses now.",
+     .opts = sandbox_get_opts,
+     .method = "GET",
+     .path = "/sandboxes/{}/stats",
+     .view = &view_stats,
+     .timeout_ms = QUICK,
+     .run = rest_run},
     {.name = "sandbox stop",
      .summary = "Stop a sandbox; its leases end.",
      .opts = sandbox_stop_opts,
@@ -378,7 +322,7 @@ const struct command commands[] = {
      .run = rest_run},
     {.name = "lease grant",
      .summary = "Ask for a lease of a running sandbox.",
-     .notes = "The token is shown only with --json.\n",
+     .notes = "The token is shown only with --json, and written only to --token-file.\n",
      .opts = lease_grant_opts,
      .method = "POST",
      .path = "/leases",
@@ -413,6 +357,8 @@ const struct command commands[] = {
     {.name = "lease revoke",
      .summary = "Withdraw leases; live connections under them are cut.",
      .notes =
+         "With --expected-count nothing is revoked unless exactly so many leases match; --dry-run\n"
+         "tells how many do.\n"
          "Without --wait the answer comes once the revocation is durable. With it, each door\n"
          "is listed with the connections it cut and the time that took; exit code 1 says that\n"
          "a door has not confirmed yet.\n",
@@ -470,6 +416,24 @@ const struct command commands[] = {
      .view = &view_killed_key,
      .timeout_ms = QUICK,
      .run = rest_run},
+    {.name = "node ls",
+     .summary = "List the machines that run sandboxes.",
+     .notes = "With --json also what an operator should set up otherwise there (warnings).\n",
+     .opts = node_list_opts,
+     .method = "GET",
+     .path = "/nodes",
+     .view = &view_nodes,
+     .timeout_ms = QUICK,
+     .run = rest_run},
+    {.name = "retention run",
+     .summary = "Remove what has not been used for long, now.",
+     .notes = "The first 1,000 of what went, or would, are listed.\n",
+     .opts = retention_run_opts,
+     .method = "POST",
+     .path = "/retention/run",
+     .view = &view_removed,
+     .timeout_ms = STARTUP,
+     .run = retention_run},
     {.name = "audit verify",
      .summary = "Check the chain of the audit trail.",
      .opts = no_opts,

@@ -196,7 +196,7 @@ static int init_idempotency(struct api_access *ret, const struct command *c,
         return err_set(e, ERR_INVALID_REQUEST,
                        "--idempotency-key takes 1 to 128 visible ASCII characters");
     }
-    bool one_post = c->run == revoke_run ? options_has(o, "--session")
+    bool one_post = c->run == revoke_run ? revoke_selects(o)
                                          : c->run == rest_run && strcmp(c->method, "POST") == 0;
     if (!one_post) {
         return err_set(e, ERR_INVALID_REQUEST, "%s takes no --idempotency-key", c->name);

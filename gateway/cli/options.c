@@ -242,7 +242,8 @@ static int check_one_of(const struct opt_spec *specs, const struct options *o, s
         given += was_given(o, s);
     }
     if (rows > 0 && given != 1) {
-        return err_set(e, ERR_INVALID_REQUEST, "give %s%s", names, given > 1 ? ", not both" : "");
+        return err_set(e, ERR_INVALID_REQUEST, "give %s%s", names,
+                       given > 1 ? ", only one of them" : "");
     }
     return 0;
 }

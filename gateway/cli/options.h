@@ -50,6 +50,7 @@ struct opt_spec {
     int64_t min, max;  /* of OPT_INT */
     /* NULL-terminated: the words that OPT_TEXT, and each part of OPT_WORDS, may be; NULL: any */
     const char *const *choices;
+    const char *sends; /* the text that an OPT_FLAG stands for; NULL: true */
     const char *help;
 };
 

@@ -57,7 +57,11 @@ static void print_scalar(enum field_kind kind, const struct field *f, const void
         print_str(id_is_zero(at) ? NULL : ID_STR((const struct id *)at), out);
         break;
     case FIELD_KIND_INT:
-        fprintf(out, "%" PRId64, *(const int64_t *)at);
+        if (*(const int64_t *)at == 0 && (f->flags & FIELD_NULL_ZERO) != 0) {
+            print_str(NULL, out);
+        } else {
+            fprintf(out, "%" PRId64, *(const int64_t *)at);
+        }
         break;
     case FIELD_KIND_REAL:
         fprintf(out, "%g", *(const double *)at);

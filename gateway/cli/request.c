@@ -75,6 +75,10 @@ static void add_json(struct buf *out, const struct opt_value *v)
         buf_printf(out, "%" PRId64, v->number);
         break;
     case OPT_FLAG:
+        if (v->spec->sends != NULL) {
+            json_add_string(out, v->spec->sends, strlen(v->spec->sends));
+            break;
+        }
         buf_add_str(out, (v->spec->flags & OPT_NEGATED) != 0 ? "false" : "true");
         break;
     case OPT_WORDS:

@@ -55,6 +55,17 @@ static void show_list(const struct view *view, const struct list_view *page)
     }
 }
 
+/* Nobody can have it again: the gateway does not keep it. */
+static void tell_lost_token(const struct view *view, const void *obj)
+{
+    const char *token = view->secret != NULL ? view->secret(obj) : NULL;
+    if (token != NULL && token[0] != '\0') {
+        fputs("leasectl: the token is lost: it goes to --token-file FILE, or is shown with --json; "
+              "'leasectl lease renew ID' with one of them makes another\n",
+              stderr);
+    }
+}
+
 /* `file` NULL: none was asked for. */
 static int show_answer(const struct cli *cli, const struct command *cmd, const struct options *o,
                        const struct api_answer *a, struct secret_file *file, struct arena *arena)
@@ -85,6 +96,9 @@ static int show_answer(const struct cli *cli, const struct command *cmd, const s
     } else {
         bool show_secret = cmd->view->show_secret && file == NULL;
         output_object(cmd->view->fields, obj, show_secret, stdout);
+        if (file == NULL && !show_secret) {
+            tell_lost_token(cmd->view, obj);
+        }
     }
     return cmd->view->outcome != NULL ? cmd->view->outcome(obj, o) : EXIT_OK;
 }
@@ -147,8 +161,8 @@ static int send_request(const struct cli *cli, const struct command *cmd, const 
     return code;
 }
 
-static int run_at(const struct cli *cli, const struct command *cmd, const struct options *o,
-                  const char *method, const char *path)
+int rest_run_at(const struct cli *cli, const struct command *cmd, const struct options *o,
+                const char *method, const char *path)
 {
     struct err e;
     struct request req;
@@ -179,13 +193,12 @@ int rest_show(const struct cli *cli, const struct command *cmd, const struct opt
 
 int rest_run(const struct cli *cli, const struct command *cmd, const struct options *o)
 {
-    return run_at(cli, cmd, o, cmd->method, cmd->path);
+    return rest_run_at(cli, cmd, o, cmd->method, cmd->path);
 }
 
-int revoke_run(const struct cli *cli, const struct command *cmd, const struct options *o)
+/* Whether it is tried only stands in the query. */
+int retention_run(const struct cli *cli, const struct command *cmd, const struct options *o)
 {
-    if (options_has(o, "--session")) {
-        return run_at(cli, cmd, o, "POST", "/leases/revoke");
-    }
-    return run_at(cli, cmd, o, "DELETE", "/leases/{}");
+    return rest_run_at(cli, cmd, o, cmd->method,
+                       options_has(o, "--dry-run") ? "/retention/run?dry_run=true" : cmd->path);
 }

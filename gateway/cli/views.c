@@ -358,7 +358,7 @@ struct verified_view {
 static const struct field verified_fields[] = {
     FIELD_BOOL(struct verified_view, ok),
     FIELD_INT(struct verified_view, checked),
-    FIELD_INT(struct verified_view, first_broken),
+    FIELD_INT(struct verified_view, first_broken, .flags = FIELD_NULL_ZERO),
     {0},
 };
 
@@ -371,3 +371,82 @@ static int verified_outcome(const void *obj, const struct options *o)
 
 const struct view view_verified = {
     .fields = verified_fields, .size = sizeof(struct verified_view), .outcome = verified_outcome};
+
+struct stats_view {
+    int64_t cpu_usage_us, memory_bytes, memory_peak_bytes, pids;
+    char *at;
+};
+
+static const struct field stats_fields[] = {
+    FIELD_INT(struct stats_view, cpu_usage_us),
+    FIELD_INT(struct stats_view, memory_bytes),
+    FIELD_INT(struct stats_view, memory_peak_bytes),
+    FIELD_INT(struct stats_view, pids),
+    FIELD_STR(struct stats_view, at),
+    {0},
+};
+const struct view view_stats = {.fields = stats_fields, .size = sizeof(struct stats_view)};
+
+struct node_versions_view {
+    char *leasehold, *engine;
+};
+
+struct node_load_view {
+    int64_t sandboxes, memory_available_bytes;
+};
+
+struct node_view {
+    char *node, *engine;
+    bool available;
+    struct node_versions_view versions;
+    struct node_load_view load;
+};
+
+static const struct field node_versions_fields[] = {
+    FIELD_STR(struct node_versions_view, leasehold),
+    FIELD_STR(struct node_versions_view, engine),
+    {0},
+};
+
+static const struct field node_load_fields[] = {
+    FIELD_INT(struct node_load_view, sandboxes),
+    FIELD_INT(struct node_load_view, memory_available_bytes),
+    {0},
+};
+
+static const struct field node_fields[] = {
+    FIELD_STR(struct node_view, node),
+    FIELD_STR(struct node_view, engine),
+    FIELD_BOOL(struct node_view, available),
+    FIELD_OBJECT(struct node_view, versions, node_versions_fields),
+    FIELD_OBJECT(struct node_view, load, node_load_fields),
+    {0},
+};
+
+static const struct field node_columns[] = {
+    FIELD_STR(struct node_view, node),
+    FIELD_STR(struct node_view, engine),
+    FIELD_BOOL(struct node_view, available),
+    FIELD_STR(struct node_view, versions.leasehold),
+    FIELD_INT(struct node_view, load.sandboxes),
+    FIELD_INT(struct node_view, load.memory_available_bytes),
+    {0},
+};
+static const struct field nodes_fields[] = {PAGE_FIELDS(node_fields, struct node_view), {0}};
+const struct view view_nodes = PAGE_VIEW(nodes_fields, node_columns);
+
+struct removed_view {
+    char *kind, *id, *reason;
+    int64_t size_bytes;
+};
+
+static const struct field removed_fields[] = {
+    FIELD_STR(struct removed_view, kind),
+    FIELD_STR(struct removed_view, id),
+    FIELD_STR(struct removed_view, reason),
+    FIELD_INT(struct removed_view, size_bytes),
+    {0},
+};
+static const struct field removed_page_fields[] = {PAGE_FIELDS(removed_fields, struct removed_view),
+                                                   {0}};
+const struct view view_removed = PAGE_VIEW(removed_page_fields, removed_fields);

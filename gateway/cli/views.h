@@ -90,5 +90,8 @@ extern const struct view view_api_key;
 extern const struct view view_api_keys;
 extern const struct view view_signing_keys;
 extern const struct view view_killed_key;
+extern const struct view view_stats; /* of a sandbox */
+extern const struct view view_nodes;
+extern const struct view view_removed; /* by retention */
 
 #endif

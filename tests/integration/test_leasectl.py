@@ -211,6 +211,41 @@ class CommandsTest(GatewayTest):
                    {"selector": {"session_id": SESSION}},
                    answer=(202, {"matched": 3, "revoked": 3, "doors": [], "unconfirmed": []}))
 
+    def test_revoke_by_every_selector(self):
+        for option, member, value in (("--chat", "chat_id", CHAT), ("--user", "user_id", USER),
+                                      ("--key", "api_key_id", LEASE_2), ("--kid", "kid", "k-1"),
+                                      ("--all", "all", True)):
+            args = [option] if value is True else [option, value]
+            self.check(["lease", "revoke", *args, "--dry-run", "--expected-count", "3"], "POST",
+                       "/leases/revoke", {"selector": {member: value}, "dry_run": True,
+                                          "expected_count": 3},
+                       answer={"matched": 3, "revoked": 0, "doors": [], "unconfirmed": []})
+            self.gateway.requests.clear()
+
+    def test_a_dry_run_of_one_lease_ends_nothing(self):
+        self.check(["lease", "revoke", LEASE, "--dry-run"], "POST", "/leases/revoke",
+                   {"selector": {"lease_id": LEASE}, "dry_run": True},
+                   answer={"matched": 1, "revoked": 0, "doors": [], "unconfirmed": []})
+
+    def test_a_lease_for_one_connection(self):
+        self.check(["lease", "grant", "--chat", CHAT, "--once"], "POST", "/leases",
+                   {"chat_id": CHAT, "use": "once"}, answer=(201, grant()), shows=[LEASE])
+        self.gateway.requests.clear()
+        self.check(["sandbox", "open", CHAT, "--lease", "--once"], "POST", "/sandboxes",
+                   {"chat_id": CHAT, "lease": {"use": "once"}},
+                   answer=(201, {"sandbox": sandbox(), "grant": grant()}), shows=[SESSION])
+
+    def test_a_dry_run_of_retention_is_asked_for_in_the_query(self):
+        self.check(["retention", "run", "--dry-run"], "POST", "/retention/run", {},
+                   {"dry_run": "true"}, answer={"items": [
+                       {"kind": "file", "id": CHAT, "reason": "unused", "size_bytes": 7}]},
+                   shows=["unused"])
+
+    def test_an_audit_trail_that_is_whole_has_no_first_broken_entry(self):
+        self.check(["audit", "verify"], "GET", "/audit/verify",
+                   answer={"ok": True, "checked": 0, "first_broken": None},
+                   shows=["checked       0", "first_broken  -"])
+
     def test_a_wait_that_was_too_short_fails(self):
         answer = {"matched": 1, "revoked": 1, "doors": [], "unconfirmed": [LEASE]}
         self.gateway.on("DELETE", API + "/leases/" + LEASE, (202, answer))
@@ -236,14 +271,17 @@ class SecretsTest(GatewayTest):
         self.gateway.on("POST", API + "/leases", (201, grant()))
         out, err = self.run_cli("lease", "grant", "--session", SESSION)
         self.assertNotIn(TOKEN, out + err)
-        out, _ = self.run_cli("lease", "grant", "--session", SESSION, "--json")
+        self.assertRegex(err, "^leasectl: the token is lost: .*--token-file.*--json.*lease renew")
+        out, err = self.run_cli("lease", "grant", "--session", SESSION, "--json")
         self.assertEqual(json.loads(out)["token"], TOKEN)
+        self.assertEqual(err, "")
 
     def test_the_token_file_is_private_and_replaced(self):
         self.gateway.on("POST", API + "/leases", (201, grant()), (201, grant(token="ne.w.er")))
         file = self.path("token")
         out, err = self.run_cli("lease", "grant", "--session", SESSION, "--token-file", file)
-        self.assertNotIn(TOKEN, out + err)
+        self.assertNotIn(TOKEN, out)
+        self.assertEqual(err, "")
         self.assert_private(file, TOKEN)
         self.run_cli("lease", "grant", "--session", SESSION, "--token-file", file)
         self.assert_private(file, "ne.w.er")

@@ -56,10 +56,26 @@ class LeasectlLists(unittest.TestCase):
         self.assertEqual(row[:2], [grant["lease"]["lease_id"], session])
         self.ctl("chat", "rm", chat, code=1)
         self.assertIn(session, self.ctl("sandbox", "renew", session, "--idle-ttl", "60").stdout)
+        self.assertRegex(self.ctl("sandbox", "stats", session).stdout, r"(?m)^memory_bytes +\d")
+        names, node = self.rows("node", "ls")
+        self.assertIn("load.sandboxes", names)
+        self.assertEqual(node[names.index("load.sandboxes")], "1")
+        dry = self.ctl("lease", "revoke", "--chat", chat, "--dry-run").stdout
+        self.assertRegex(dry, r"matched +1\nrevoked +0")
+        done = self.ctl("lease", "revoke", "--all", "--expected-count", "7", code=1)
+        self.assertIn("expected_count_mismatch", done.stderr)
+        self.assertRegex(self.ctl("lease", "revoke", "--user", user).stdout, r"revoked +1")
         self.assertIn("chats         1", self.ctl("workspace", "get", user).stdout)
         self.ctl("workspace", "get", str(uuid.uuid4()), code=3)
         self.ctl("sandbox", "stop", session)
         self.ctl("chat", "rm", chat)
+
+    def test_retention_runs_on_request(self):
+        for args in ((), ("--dry-run",)):
+            [names] = self.rows("retention", "run", *args)
+            self.assertEqual(names, ["kind", "id", "reason", "size_bytes"])
+        entries = self.ctl("--json", "audit", "--action", "retention.run").stdout
+        self.assertEqual(len(entries.splitlines()), 2)
 
     def test_keys_are_listed_changed_and_revoked(self):
         key = self.gateway.new_key()

@@ -185,7 +185,7 @@ static void test_one_of_takes_exactly_one(void **state)
     assert_accepted(one_of, UUID_A, &o);
     assert_accepted(one_of, "--session " UUID_A, &o);
     assert_refused(one_of, "", "give ID or --session");
-    assert_refused(one_of, UUID_B " --session " UUID_A, "give ID or --session, not both");
+    assert_refused(one_of, UUID_B " --session " UUID_A, "give ID or --session, only one of them");
 }
 
 static void test_too_many_arguments_are_refused(void **state)
