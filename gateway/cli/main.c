@@ -32,8 +32,8 @@ static const struct opt_spec global_opts[] = {
      .value = "KEY",
      .help = "with the same KEY a request is answered again, not done again"},
     {.name = "--json", .kind = OPT_FLAG, .help = "print the gateway's answer as it is"},
-    {.name = "--help", .kind = OPT_FLAG, .help = "show this"},
-    {.name = "--version", .kind = OPT_FLAG, .help = "show the version"},
+    {.name = "--help", .brief = "-h", .kind = OPT_FLAG, .help = "show this"},
+    {.name = "--version", .brief = "-v", .kind = OPT_FLAG, .help = "show the version"},
     {0},
 };
 
@@ -70,7 +70,7 @@ static void print_usage(FILE *out)
     print_commands(NULL, out);
     fputs("\nOptions of every command:\n", out);
     options_print_help(global_opts, out);
-    fputs("\n'leasectl COMMAND --help' tells more.\n"
+    fputs("\n'leasectl COMMAND --help' or 'leasectl help COMMAND' tells more.\n"
           "Exit codes: 0, 1 failure, 2 usage, 3 not found, 4 denied, 5 unreachable.\n",
           out);
 }
@@ -93,21 +93,24 @@ static void print_help(const struct command *c, FILE *out)
 
 static int usage_error(const struct command *c, const char *why)
 {
-    fprintf(stderr, "leasectl: %s\n", why);
-    if (c != NULL) {
-        fprintf(stderr, "Usage: leasectl %s", c->name);
-        options_print_usage(c->opts, stderr);
-        fputc('\n', stderr);
-    } else {
-        print_commands(NULL, stderr);
-    }
+    fprintf(stderr, "leasectl: %s\n'leasectl %s%s--help' tells more.\n", why,
+            c != NULL ? c->name : "", c != NULL ? " " : "");
     return EXIT_USAGE;
+}
+
+static bool asks_for_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
 static int no_command(int argc, char *const *argv)
 {
     if (argc == 0) {
         return usage_error(NULL, "a command is missing");
+    }
+    if (argc == 2 && is_group(argv[0]) && asks_for_help(argv[1])) {
+        print_commands(argv[0], stdout);
+        return EXIT_OK;
     }
     const char *group = is_group(argv[0]) ? argv[0] : NULL;
     if (group != NULL && argc == 1) {
@@ -240,6 +243,30 @@ static int run_command(const struct command *c, const struct options *o)
     return code;
 }
 
+static int show_version(void)
+{
+    puts("leasectl " LEASEHOLD_VERSION);
+    return EXIT_OK;
+}
+
+/* "help", "help lease grant": the words behind it. */
+static int show_help(int argc, char *const *argv)
+{
+    int words = 0;
+    const struct command *c = find_command(argc, argv, &words);
+    if (argc > 0 && c == NULL && !(argc == 1 && is_group(argv[0]))) {
+        return no_command(argc, argv);
+    }
+    if (c != NULL) {
+        print_help(c, stdout);
+    } else if (argc > 0) {
+        print_commands(argv[0], stdout);
+    } else {
+        print_usage(stdout);
+    }
+    return EXIT_OK;
+}
+
 static int run_line(int argc, char *const *argv)
 {
     struct err e;
@@ -248,15 +275,16 @@ static int run_line(int argc, char *const *argv)
     if (options_parse(NULL, global_opts, argc, argv, &o, &used, &e) < 0) {
         return usage_error(NULL, e.msg);
     }
-    if (options_has(&o, "--version")) {
-        puts("leasectl " LEASEHOLD_VERSION);
-        return EXIT_OK;
-    }
     argc -= used;
     argv += used;
+    if (options_has(&o, "--version") || (argc == 1 && strcmp(argv[0], "version") == 0)) {
+        return show_version();
+    }
     if (argc == 0 && options_has(&o, "--help")) {
-        print_usage(stdout);
-        return EXIT_OK;
+        return show_help(0, argv);
+    }
+    if (argc > 0 && strcmp(argv[0], "help") == 0) {
+        return show_help(argc - 1, argv + 1);
     }
     int words = 0;
     const struct command *c = find_command(argc, argv, &words);

@@ -12,11 +12,16 @@ static bool is_operand(const struct opt_spec *s)
     return (s->flags & OPT_OPERAND) != 0;
 }
 
+static bool is_word(const char *word, const char *name, size_t len)
+{
+    return word != NULL && strlen(word) == len && memcmp(word, name, len) == 0;
+}
+
 static const struct opt_spec *find_option(const struct opt_spec *specs, const char *name,
                                           size_t len)
 {
     for (const struct opt_spec *s = specs; s != NULL && s->name != NULL; s++) {
-        if (!is_operand(s) && strlen(s->name) == len && memcmp(s->name, name, len) == 0) {
+        if (!is_operand(s) && (is_word(s->name, name, len) || is_word(s->brief, name, len))) {
             return s;
         }
     }
@@ -337,7 +342,8 @@ void options_print_help(const struct opt_spec *specs, FILE *out)
 {
     for (const struct opt_spec *s = specs; s->name != NULL; s++) {
         char left[48];
-        snprintf(left, sizeof(left), "%s%s%s", s->name, s->value != NULL ? " " : "",
+        snprintf(left, sizeof(left), "%s%s%s%s%s", s->name, s->brief != NULL ? ", " : "",
+                 s->brief != NULL ? s->brief : "", s->value != NULL ? " " : "",
                  s->value != NULL ? s->value : "");
         fprintf(out, "  %-24s %s\n", left, s->help);
     }

@@ -39,7 +39,8 @@ enum opt_flags {
 #define OPTIONS_MAX 128
 
 struct opt_spec {
-    const char *name; /* "--ttl", or "CHAT" of an operand; NULL ends the table */
+    const char *name;  /* "--ttl", or "CHAT" of an operand; NULL ends the table */
+    const char *brief; /* "-h": the same in short; NULL: there is none */
     enum opt_kind kind;
     unsigned flags;
     /* Where the value goes in the request: NULL nowhere, "{}" into the path, "ttl_s" a member,

@@ -444,6 +444,30 @@ class UsageTest(GatewayTest):
             self.assertTrue(err.startswith("leasectl: "), err)
         self.assertEqual(self.gateway.requests, [])
 
+    def test_a_mistake_is_told_with_one_line_where_help_is(self):
+        for args, why, where in (
+                (["--nope"], "no such option: --nope", "leasectl --help"),
+                ([], "a command is missing", "leasectl --help"),
+                (["lease", "get", "--nope"], "no such option: --nope", "leasectl lease get --help"),
+                (["lease", "get"], "ID is missing", "leasectl lease get --help")):
+            _, err = self.run_cli(*args, code=2)
+            self.assertEqual(err, "leasectl: %s\n'%s' tells more.\n" % (why, where))
+            self.run_cli(*where.split()[1:])
+
+    def test_help_and_version_have_short_forms_and_words(self):
+        usage, version = self.run_cli("--help"), self.run_cli("--version")
+        self.assertEqual(self.run_cli("help"), usage)
+        self.assertEqual(self.run_cli("-h"), usage)
+        self.assertEqual(self.run_cli("-v"), version)
+        self.assertEqual(self.run_cli("version"), version)
+        self.assertRegex(version[0], r"^leasectl \d")
+        of_one = self.run_cli("lease", "grant", "--help")
+        self.assertEqual(self.run_cli("lease", "grant", "-h"), of_one)
+        self.assertEqual(self.run_cli("help", "lease", "grant"), of_one)
+        self.assertIn("lease revoke", self.run_cli("help", "lease")[0])
+        self.assertEqual(self.run_cli("lease", "-h"), self.run_cli("help", "lease"))
+        self.run_cli("help", "nonsense", code=2)
+
     def test_an_unknown_command_is_repeated_and_lists_what_there_is(self):
         _, err = self.run_cli("top", code=2)
         self.assertTrue(err.startswith("leasectl: no such command: top\n"), err)
