@@ -11,7 +11,7 @@
 #define BATCH_MAX   512   /* entries of one write */
 #define WAITING_MAX 20000 /* entries; more of them are counted, not written */
 
-/* Of requests without a valid key: anybody may send those. */
+/* Of what is refused to requests without a valid key: anybody may send those. */
 #define STRANGER_RATE  20 /* a second */
 #define STRANGER_BURST 400
 
@@ -341,6 +341,12 @@ static const char *outcome_of(const struct call *c)
     return c->status == 401 || c->status == 403 || c->status == 404 ? "denied" : "failed";
 }
 
+/* No flood of refusals keeps what a stranger was given, by a signed link, out of the trail. */
+static bool has_room(struct trail *t, const struct call *c, bool stranger)
+{
+    return t->waiting < WAITING_MAX && (!stranger || !c->rc || stranger_may(t));
+}
+
 void trail_call(struct trail *t, const struct call *c)
 {
     bool stranger = id_is_zero(&c->caller.key_id);
@@ -348,7 +354,7 @@ void trail_call(struct trail *t, const struct call *c)
 
     if (!is_access(c) || (!c->rc && c->told) || t->closed)
         return;
-    n = t->waiting < WAITING_MAX && (!stranger || stranger_may(t)) ? note_new(t) : NULL;
+    n = has_room(t, c, stranger) ? note_new(t) : NULL;
     if (!n) {
         drop(t);
         return;

@@ -1,10 +1,15 @@
 """The audit trail over the API: every access is in it, allowed or denied, and the chain is whole."""
 
+import http.client
+import json
 import os
+import re
 import sqlite3
 import unittest
+import urllib.parse
 import uuid
 
+from files import FileClient
 from gateway import Gateway
 from test_lists import all_pages
 from test_ws_face import Bot
@@ -208,3 +213,24 @@ class Bounds(unittest.TestCase):
         dropped = sum(int(entry["object"].split(":")[1]) for entry in told)
         self.assertGreaterEqual(len(entries), 400)
         self.assertEqual(len(entries) + dropped, 600)
+
+    def test_strangers_cannot_keep_a_download_by_its_link_out_of_it(self):
+        gateway = Gateway.for_test(self)
+        client = FileClient(gateway)
+        path = f"/chats/{client.chat_id}/artifacts?name=a"
+        artifact = json.loads(client.ask("POST", path, b"x")[2])["artifact_id"]
+        link = gateway.expect(200, "GET", f"/artifacts/{artifact}/download")["url"]
+        parts = urllib.parse.urlsplit(link)
+        wire = http.client.HTTPConnection(parts.netloc, timeout=30)
+        self.addCleanup(wire.close)
+        guessed = re.sub("signature=[^&]*", "signature=aa", f"{parts.path}?{parts.query}")
+        for _ in range(600):
+            wire.request("GET", guessed)
+            self.assertEqual(wire.getresponse().read()[:1], b"{")
+        for _ in range(20):
+            wire.request("GET", f"{parts.path}?{parts.query}")
+            self.assertEqual(wire.getresponse().read(), b"x")
+        entries = all_pages(gateway, f"/audit?object=artifact:{artifact}&action=object.get", 200)
+        outcomes = [entry["outcome"] for entry in entries]
+        self.assertEqual(outcomes.count("allowed"), 20)
+        self.assertTrue(all_pages(gateway, "/audit?action=audit.dropped", 200))
