@@ -105,6 +105,11 @@ struct objects *artifacts_store(const struct artifacts *x)
     return x->store;
 }
 
+bool artifacts_links_hold(const struct artifacts *x)
+{
+    return strcmp(x->store->v->name, "s3") == 0;
+}
+
 void artifacts_start(struct artifacts *x)
 {
     server_timer_arm(x->timer, 0);

@@ -21,6 +21,8 @@ int artifacts_open(struct services *s,
 void artifacts_free(struct artifacts *x); /* the OBJECT lane has been joined */
 
 struct objects *artifacts_store(const struct artifacts *x);
+/* Would a deletion cut who reads by a link? On S3; a file on the disk reads on for whoever has it open. */
+bool artifacts_links_hold(const struct artifacts *x);
 
 /* Starts sweeping, and goes on with it every retention.interval_seconds. Loop thread. */
 void artifacts_start(struct artifacts *x);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "artifacts.h"
 #include "files.h"
 #include "leasehold/chatdir.h"
 
@@ -123,7 +124,8 @@ static int delete_row(struct store_tx *tx, void *arg, struct err *e)
     const struct deletion *del = arg;
     struct chat_deletion *d = del->d;
 
-    return chat_deletable(tx, d, e) || store_chat_delete(tx, &d->chat_id, e) ||
+    return chat_deletable(tx, d, e) ||
+                   store_chat_delete(tx, &d->chat_id, artifacts_links_hold(del->s->artifacts), e) ||
                    store_usage_add(tx, &d->user_id, -del->usage.bytes, false, e) ||
                    store_audit_deed(tx,
                                     &(struct audit_deed){.caller = d->caller,

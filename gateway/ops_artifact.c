@@ -428,14 +428,13 @@ struct deletion {
     struct artifact a;
 };
 
-/* Links that were given out may be in use: on S3 a DELETE would cut them. A file on the disk reads on
- * for whoever has it open. */
+/* One that is marked already, as its chat went or by an older gateway, may have been left longer. */
 static int mark_row(struct store_tx *tx, void *arg, struct err *e)
 {
     struct deletion *d = arg;
     const struct artifact_args *args = d->c->args;
-    const struct objects *o = artifacts_store(d->c->s->artifacts);
     int64_t now = store_now_ms(tx);
+    bool waits;
 
     if (visible(tx, &d->c->caller, &args->artifact_id, &d->a, e))
         return -1;
@@ -443,12 +442,9 @@ static int mark_row(struct store_tx *tx, void *arg, struct err *e)
         return err_set(e, ERR_CONFLICT, "the artifact is being uploaded");
     if (d->a.state == ARTIFACT_DELETED)
         return 0;
-    if (d->a.state != ARTIFACT_MARKED) {
-        bool waits = !strcmp(o->v->name, "s3") && d->a.links_until > now;
-
-        d->a.state = ARTIFACT_MARKED;
-        d->a.delete_after = waits ? d->a.links_until : now;
-    }
+    waits = artifacts_links_hold(d->c->s->artifacts) && d->a.links_until > now;
+    d->a.state = ARTIFACT_MARKED;
+    d->a.delete_after = waits ? d->a.links_until : now;
     return store_artifact_update(tx, &d->a, e) ||
                    artifact_tell(tx,
                                  &(struct artifact_deed){.caller = &d->c->caller,

@@ -37,6 +37,21 @@ struct object_reading {
     struct http_range range; /* … which is this one */
 };
 
+/* The row, not the file, says whether there still is one to fetch: of a chat that is gone the file
+ * stays until the next sweep. */
+static int look_row(struct store_tx *tx, void *arg, struct err *e)
+{
+    const struct object_get_args *a = arg;
+    struct artifact found;
+
+    if (store_artifact_get(tx, &a->artifact_id, &found, e))
+        return -1;
+    return found.state == ARTIFACT_STORED || found.state == ARTIFACT_DELIVERED ||
+                   found.state == ARTIFACT_DELIVERY_FAILED
+               ? 0
+               : err_set(e, ERR_NOT_FOUND, "no such artifact");
+}
+
 /* The key of the link's path: artifacts of another store have none here. */
 static int open_object(struct call *c, const struct object_get_args *a, struct object_reading *r,
                        struct err *e)
@@ -54,7 +69,8 @@ static int open_object(struct call *c, const struct object_get_args *a, struct o
     buf_init(&key, OBJECT_KEY_MAX + 1);
     if (!objects_key(c->s->cfg->objects.prefix, &a->user_id, &a->chat_id, &a->artifact_id, &key,
                      e) &&
-        !objects_disk_link(o, key.data, &l, clock_wall_ms(c->s->clock) / 1000, e)) {
+        !objects_disk_link(o, key.data, &l, clock_wall_ms(c->s->clock) / 1000, e) &&
+        !store_read(c->s->store, look_row, c->args, e)) {
         r->fd = objects_disk_open(o, key.data, &r->info, e);
         rc = r->fd < 0 ? -1 : 0;
     }

@@ -249,16 +249,18 @@ int store_artifact_sum(struct store_tx *tx, const struct id *user_id, int64_t *r
     return stmt_end_with_int(&st, ERR_INTERNAL, ret, e);
 }
 
-int store_artifact_mark_chat(struct store_tx *tx, const struct id *chat_id, struct err *e)
+int store_artifact_mark_chat(struct store_tx *tx, const struct id *chat_id, bool links_hold,
+                             struct err *e)
 {
     struct stmt st;
     if (stmt_open(&st, tx->conn, "artifact",
                   "UPDATE artifacts SET state = 'marked_for_delete',"
-                  " delete_after = CASE WHEN links_until > ? THEN links_until ELSE ? END"
+                  " delete_after = CASE WHEN ? AND links_until > ? THEN links_until ELSE ? END"
                   " WHERE chat_id = ? AND state IN ('stored', 'delivered', 'delivery_failed')",
                   e) != 0) {
         return -1;
     }
+    bind_int(&st, links_hold);
     bind_int(&st, tx->now_ms);
     bind_int(&st, tx->now_ms);
     bind_id(&st, chat_id);

@@ -174,7 +174,7 @@ static int delete_by_chat(struct store_tx *tx, const char *sql, const struct id 
     return stmt_run(&st, e);
 }
 
-int store_chat_delete(struct store_tx *tx, const struct id *chat_id, struct err *e)
+int store_chat_delete(struct store_tx *tx, const struct id *chat_id, bool links_hold, struct err *e)
 {
     if (delete_by_chat(tx,
                        "DELETE FROM leases WHERE session_id IN"
@@ -182,7 +182,7 @@ int store_chat_delete(struct store_tx *tx, const struct id *chat_id, struct err 
                        chat_id, e) != 0 ||
         delete_by_chat(tx, "DELETE FROM sandboxes WHERE chat_id = ?", chat_id, e) != 0 ||
         delete_by_chat(tx, "DELETE FROM files WHERE chat_id = ?", chat_id, e) != 0 ||
-        store_artifact_mark_chat(tx, chat_id, e) != 0) {
+        store_artifact_mark_chat(tx, chat_id, links_hold, e) != 0) {
         return -1;
     }
     if (tx->sessions != NULL) {

@@ -76,8 +76,9 @@ int store_artifact_work(struct store_tx *tx, enum artifact_work work, const stru
 int store_artifact_sum(struct store_tx *tx, const struct id *user_id, int64_t *ret,
                        struct err *e) MUST_CHECK;
 
-/* Marks all of a chat, as it goes with its chat; they are deleted by the next sweep. */
-int store_artifact_mark_chat(struct store_tx *tx, const struct id *chat_id,
+/* Marks all of a chat, as it goes with its chat; they are deleted by the next sweep, or, if links that
+ * were given out hold them, by the one after these have ended. */
+int store_artifact_mark_chat(struct store_tx *tx, const struct id *chat_id, bool links_hold,
                              struct err *e) MUST_CHECK;
 
 #endif

@@ -207,8 +207,10 @@ int store_workspace_delivers(struct store_tx *tx, const struct id *user_id, bool
 int store_workspace_delete(struct store_tx *tx, const struct id *user_id, struct err *e) MUST_CHECK;
 int store_chat_count(struct store_tx *tx, const struct id *user_id, int64_t *ret,
                      struct err *e) MUST_CHECK;
-/* The chat with its sandboxes, their logs and leases; none of them may be active or open. */
-int store_chat_delete(struct store_tx *tx, const struct id *chat_id, struct err *e) MUST_CHECK;
+/* The chat with its sandboxes, their logs and leases; none of them may be active or open. Its artifacts
+ * are marked: links_hold as in store_artifact_mark_chat. */
+int store_chat_delete(struct store_tx *tx, const struct id *chat_id, bool links_hold,
+                      struct err *e) MUST_CHECK;
 
 /* --- files ----------------------------------------------------------------------------------
  * Rows of what stands in a chat's files/. A name is one whatever the normal form of its letters. */

@@ -413,6 +413,27 @@ class OnDisk(Life, ArtifactTest):
         self.assertEqual(fetch(url[:-1] + ("0" if url[-1] != "0" else "1"))[0], 403)
         self.assertEqual(fetch(url.split("?")[0])[0], 422)
 
+    def test_no_link_outlives_its_artifact_chat_or_workspace(self):
+        self.make()
+        for what in ("/artifacts/{artifact_id}", "/chats/{chat_id}", "/users/{user_id}/workspace"):
+            with self.subTest(what=what):
+                self.chat = self.gateway.new_chat()
+                artifact = self.put(b"private")
+                url = self.link(artifact)["url"]
+                self.assertEqual(fetch(url)[0], 200)
+                self.gateway.expect(204, "DELETE", what.format(**artifact))
+                self.assertEqual(fetch(url)[0], 404)
+
+    def test_one_whose_chat_is_gone_can_be_deleted_at_once(self):
+        self.make()
+        artifact = self.put(b"private")
+        self.link(artifact)
+        self.gateway.expect(204, "DELETE", f"/chats/{self.chat['chat_id']}")
+        self.gateway.expect(204, "DELETE", f"/artifacts/{artifact['artifact_id']}")
+        self.assertEqual(self.get(artifact)["state"], "deleted")
+        self.assertEqual(self.objects(), [])
+        self.assertEqual(self.used(), 0)
+
     def test_a_link_serves_ranges(self):
         self.make()
         url = self.link(self.put(b"0123456789"))["url"]

@@ -12,6 +12,7 @@ struct artifact_case {
     enum artifact_work work;
     struct store_filter filter;
     size_t n;
+    bool links_hold;
 };
 
 static int insert(struct store_tx *tx, void *arg, struct err *e)
@@ -31,7 +32,8 @@ static int forget(struct store_tx *tx, void *arg, struct err *e)
 
 static int mark_chat(struct store_tx *tx, void *arg, struct err *e)
 {
-    return store_artifact_mark_chat(tx, &((struct artifact_case *)arg)->a.chat_id, e);
+    const struct artifact_case *c = arg;
+    return store_artifact_mark_chat(tx, &c->a.chat_id, c->links_hold, e);
 }
 
 static int look(struct store_tx *tx, void *arg, struct err *e)
@@ -239,6 +241,21 @@ static void a_chat_takes_its_artifacts_along(void **state)
     assert_int_equal(work(f, ARTIFACT_WORK_CREATED), 1); /* its own end sees to it */
 }
 
+static void links_hold_what_goes_with_its_chat_only_where_they_do(void **state)
+{
+    struct fixture *f = *state;
+    struct artifact_case held = new_case(f, 1), free = new_case(f, 1);
+    held.a.state = free.a.state = ARTIFACT_STORED;
+    held.a.links_until = free.a.links_until = INT64_C(1) << 50;
+    held.links_hold = true;
+    fixture_write(f, insert, &held);
+    fixture_write(f, mark_chat, &held);
+    assert_int_equal(work(f, ARTIFACT_WORK_MARKED), 0);
+    fixture_write(f, insert, &free);
+    fixture_write(f, mark_chat, &free);
+    assert_int_equal(work(f, ARTIFACT_WORK_MARKED), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -248,6 +265,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_sweep_finds_what_it_has_to_do, setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(lists_leave_out_what_is_deleted, setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_chat_takes_its_artifacts_along, setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(links_hold_what_goes_with_its_chat_only_where_they_do,
+                                        setup, fixture_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
