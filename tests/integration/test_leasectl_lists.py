@@ -1,6 +1,7 @@
 """leasectl's lists, deletions and changes against the real daemon, and its --idempotency-key."""
 
 import json
+import os
 import unittest
 import uuid
 
@@ -60,6 +61,14 @@ class LeasectlLists(unittest.TestCase):
         names, node = self.rows("node", "ls")
         self.assertIn("load.sandboxes", names)
         self.assertEqual(node[names.index("load.sandboxes")], "1")
+        for use in ((), ("--once",)):
+            granted = self.ctl("lease", "grant", "--chat", chat, *use)
+            lost = granted.stdout.split()[1]
+            self.assertIn("the token is lost", granted.stderr)
+            token = os.path.join(self.gateway.dir, "token")
+            self.ctl("lease", "renew", lost, "--token-file", token)
+            self.assertTrue(os.path.getsize(token))
+            self.ctl("lease", "revoke", lost, "--wait", "5000")
         dry = self.ctl("lease", "revoke", "--chat", chat, "--dry-run").stdout
         self.assertRegex(dry, r"matched +1\nrevoked +0")
         done = self.ctl("lease", "revoke", "--all", "--expected-count", "7", code=1)
