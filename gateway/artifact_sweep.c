@@ -290,5 +290,7 @@ void artifact_sweep(struct artifacts *x, struct services *s)
     }
     if (!s->stopping && o->v->uploads(o, s->cfg->objects.prefix, left_over, s, &e))
         log_error(s->log, "artifact_sweep", &e);
+    if (!s->stopping)
+        orphans_sweep(artifacts_orphans(x), s);
     free(b.items);
 }

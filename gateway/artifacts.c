@@ -12,6 +12,7 @@
 struct artifacts {
     struct services *s;
     struct objects *store;
+    struct orphans *orphans;    /* the lane's */
     struct server_timer *timer; /* loop */
     struct job sweep;           /* loop, or the lane's */
     size_t errands;             /* loop */
@@ -64,7 +65,8 @@ static struct artifacts *artifacts_new(struct services *s, struct objects *store
     x->store = store;
     pthread_mutex_init(&x->lock, NULL);
     x->timer = server_timer_new(s->server, sweep_due, x);
-    if (!x->timer) {
+    x->orphans = orphans_new();
+    if (!x->timer || !x->orphans) {
         artifacts_free(x);
         return NULL;
     }
@@ -76,6 +78,7 @@ void artifacts_free(struct artifacts *x)
     if (!x)
         return;
     server_timer_free(x->timer);
+    orphans_free(x->orphans);
     x->store->v->free(x->store);
     pthread_mutex_destroy(&x->lock);
     free(x);
@@ -108,6 +111,11 @@ struct objects *artifacts_store(const struct artifacts *x)
 bool artifacts_links_hold(const struct artifacts *x)
 {
     return strcmp(x->store->v->name, "s3") == 0;
+}
+
+struct orphans *artifacts_orphans(const struct artifacts *x)
+{
+    return x->orphans;
 }
 
 void artifacts_start(struct artifacts *x)

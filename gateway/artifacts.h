@@ -44,6 +44,13 @@ bool artifacts_is_entered(struct artifacts *x, const struct id *id);
 /* The sweep, on the lane. Blocks. */
 void artifact_sweep(struct artifacts *x, struct services *s);
 
+/* Objects without a row, as a restored backup leaves them: marked when they are seen, removed when they
+ * are seen again a grace later. Once a grace; NULL without memory. By the sweep alone. Blocks. */
+struct orphans *orphans_new(void);
+void orphans_free(struct orphans *o);
+void orphans_sweep(struct orphans *o, struct services *s);
+struct orphans *artifacts_orphans(const struct artifacts *x);
+
 /* Ends one that store_artifact_work tells of: marks it, if its time is over still, and removes it.
  * *ret_gone: it has been. Blocks. */
 int artifact_end_due(struct services *s, const struct artifact *a, bool *ret_gone,

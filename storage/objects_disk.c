@@ -20,10 +20,9 @@
 
 #define TEMP_DIR    ".new"
 #define LOCK_FILE   ".lock"
-#define SUFFIX      ".obj" /* of files, never of directories: "a" may be a key beside "a/b" */
 #define FOOT_LEN    256
 #define CHUNK_LEN   (256u * 1024)
-#define PATH_TEXT   (OBJECT_KEY_MAX + sizeof(SUFFIX))
+#define PATH_TEXT   (OBJECT_KEY_MAX + sizeof(OBJECT_SUFFIX))
 #define SEGMENT_MAX 200
 #define MAKE_TRIES  8
 
@@ -61,14 +60,14 @@ static int path_of(const char *key, char ret[static PATH_TEXT], struct err *e)
         return err_set(e, ERR_INVALID_REQUEST, "a key has 1 to %d bytes", OBJECT_KEY_MAX);
     }
     if (is_plain(key)) {
-        snprintf(ret, PATH_TEXT, "%s" SUFFIX, key);
+        snprintf(ret, PATH_TEXT, "%s" OBJECT_SUFFIX, key);
         return 0;
     }
     if (EVP_Digest(key, len, hash, NULL, EVP_sha256(), NULL) != 1) {
         return err_set(e, ERR_INTERNAL, "no hash of a key");
     }
     hash_to_hex(hash, hex);
-    snprintf(ret, PATH_TEXT, "%%%s" SUFFIX, hex);
+    snprintf(ret, PATH_TEXT, "%%%s" OBJECT_SUFFIX, hex);
     return 0;
 }
 
@@ -437,6 +436,7 @@ static const struct objects_vtable disk_vtable = {
     .get = disk_get,
     .head = disk_head,
     .del = disk_del,
+    .list = objects_disk_list,
     .presign = objects_disk_presign,
     .uploads = disk_uploads,
     .abort = disk_abort,

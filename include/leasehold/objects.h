@@ -91,6 +91,11 @@ struct objects_vtable {
     /* Gone, whatever versions the store keeps of it; 0 also when there is none. */
     int (*del)(struct objects *o, const char *key, struct err *e);
 
+    /* Calls `each` for the keys of objects that are paths and begin with `prefix`/ (all: ""), stops at its first -1;
+     * `each` may delete them. NULL: it cannot be asked. */
+    int (*list)(struct objects *o, const char *prefix,
+                int (*each)(void *ctx, const char *key, struct err *e), void *ctx, struct err *e);
+
     int (*presign)(struct objects *o, const struct object_presign *p, struct buf *ret,
                    struct err *e);
 
