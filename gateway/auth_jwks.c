@@ -24,6 +24,8 @@ struct jwks_key {
     char *kid; /* "": none */
     char *pem;
     size_t pem_len;
+    bool is_rsa;
+    int bits; /* of an RSA modulus, or of the curve */
 };
 
 struct jwks {
@@ -60,6 +62,17 @@ const char *jwks_find(const struct jwks *set, const char *kid, size_t *ret_len)
     return NULL;
 }
 
+bool jwks_fits(const struct jwks *set, const char *algorithm)
+{
+    bool rsa = !strncmp(algorithm, "RS", 2);
+    int bits = !strcmp(algorithm, "ES256") ? 256 : !strcmp(algorithm, "ES384") ? 384 : 521;
+
+    for (size_t i = 0; i < set->n; i++)
+        if (set->keys[i].is_rsa == rsa && (rsa || set->keys[i].bits == bits))
+            return true;
+    return false;
+}
+
 /* --- keys ------------------------------------------------------------------------------------ */
 
 static bool strong(EVP_PKEY *key)
@@ -86,6 +99,8 @@ static int key_add(struct jwks *set, const char *kid, EVP_PKEY *key, struct err 
         return err_set(e, ERR_INTERNAL, "no memory for a key of the issuer");
     }
     k->pem_len = (size_t)len;
+    k->is_rsa = EVP_PKEY_is_a(key, "RSA");
+    k->bits = EVP_PKEY_get_bits(key);
     set->n++;
     return 0;
 }

@@ -5,6 +5,7 @@
 #ifndef GATEWAY_AUTH_JWKS_H
 #define GATEWAY_AUTH_JWKS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "leasehold/err.h"
@@ -15,6 +16,9 @@ struct jwks;
  * least must be left. */
 int jwks_load(const char *path, struct jwks **ret, struct err *e) MUST_CHECK;
 void jwks_free(struct jwks *set);
+
+/* Is there one that can have signed by this algorithm, "RS256" …? */
+bool jwks_fits(const struct jwks *set, const char *algorithm);
 
 /* The PEM of the key that a token names. kid NULL: of the only key there is. NULL: none. */
 const char *jwks_find(const struct jwks *set, const char *kid, size_t *ret_len);

@@ -21,6 +21,19 @@ struct jwt_trust {
     jwt_alg_t alg;
 };
 
+static int keys_load(struct jwt_trust *t, struct err *e)
+{
+    const char *algorithm = jwt_algorithm_names[t->cfg->algorithm];
+    struct err why;
+
+    if (jwks_load(t->cfg->key_file, &t->keys, &why))
+        return err_set(e, why.code, "security.jwt.key_file: %s", why.msg);
+    return jwks_fits(t->keys, algorithm)
+               ? 0
+               : err_set(e, ERR_INTERNAL,
+                         "security.jwt.key_file: no key of security.jwt.algorithm, %s", algorithm);
+}
+
 int jwt_trust_new(const struct config *cfg, struct jwt_trust **ret, struct err *e)
 {
     const struct config_jwt *jwt = &cfg->security.jwt;
@@ -34,8 +47,8 @@ int jwt_trust_new(const struct config *cfg, struct jwt_trust **ret, struct err *
         return err_set(e, ERR_INTERNAL, "no memory for the issuer");
     t->cfg = jwt;
     t->alg = jwt_str_alg(jwt_algorithm_names[jwt->algorithm]);
-    if (jwks_load(jwt->key_file, &t->keys, e)) {
-        free(t);
+    if (keys_load(t, e)) {
+        jwt_trust_free(t);
         return -1;
     }
     *ret = t;

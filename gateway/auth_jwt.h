@@ -2,7 +2,7 @@
  * Callers who prove themselves by the JWT of an issuer that the configuration trusts
  * (security.jwt). Constant after loading; any thread.
  *
- * Order: form, header (exactly alg, typ, kid; alg is the one configured), key, signature, claims.
+ * Order: form, header (alg, typ and kid at most; alg is the one configured), key, signature, claims.
  * libjwt checks the signature, and nothing else of it is believed: it looks at no time, takes any
  * algorithm that fits its key, and reads duplicates its own way.
  */
@@ -14,7 +14,7 @@
 
 struct jwt_trust;
 
-/* *ret NULL: no issuer is configured. */
+/* *ret NULL: no issuer is configured. What fails names security.jwt.key_file. */
 int jwt_trust_new(const struct config *cfg, struct jwt_trust **ret, struct err *e) MUST_CHECK;
 void jwt_trust_free(struct jwt_trust *t);
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "app.h"
+#include "auth_jwt.h"
 #include "backup.h"
 #include "leasehold/objects.h"
 
@@ -117,14 +118,22 @@ static int do_run(const char *file)
     return bin_dir(dir, &e) || app_run(&o, &e) ? fail(&e) : 0;
 }
 
+/* A configuration that can be read may name keys that are of no use: run would refuse them. */
 static int do_check(const char *file)
 {
+    struct jwt_trust *trust;
     struct config cfg;
     struct err e;
+    int rc;
 
     if (config_load(file, environ, &cfg, &e))
         return fail(&e);
+    rc = jwt_trust_new(&cfg, &trust, &e);
+    if (!rc)
+        jwt_trust_free(trust);
     config_done(&cfg);
+    if (rc)
+        return fail(&e);
     printf("%s is valid\n", file);
     return 0;
 }

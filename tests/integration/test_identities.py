@@ -242,17 +242,23 @@ class PemAndEc(Trusting):
         token = self.issuer.sign({"alg": "RS256"}, self.issuer.claims(role="viewer"))
         self.assertEqual(self.status(token), 401)
 
-    def test_a_file_without_a_key_of_use_stops_the_start(self):
+    def test_a_file_without_a_key_of_use_stops_the_start_and_the_check(self):
         gateway = Gateway.for_test(self, start=False)
         weak = rsa.generate_private_key(public_exponent=65537, key_size=1024)
         for text in (b"", b"nonsense", b'{"keys":[]}', b'{"keys":[{"kty":"oct","k":"AAAA"}]}',
-                     self.issuer.pem(weak)):
-            with open(os.path.join(gateway.dir, "keys.pem"), "wb") as out:
-                out.write(text)
+                     self.issuer.pem(weak), self.issuer.pem(self.issuer.ec), None):
+            keys = os.path.join(gateway.dir, "keys.pem")
+            if text is None:
+                os.unlink(keys)
+            else:
+                with open(keys, "wb") as out:
+                    out.write(text)
             gateway.edit_config({"security": {"jwt": {
                 "issuer": ISSUER, "audience": AUDIENCE, "key_file": "keys.pem"}}})
-            done = gateway.run_program("leasehold", "run", "--config", gateway.config)
-            self.assertNotEqual(done.returncode, 0, text[:40])
+            for command in ("run", "check-config"):
+                done = gateway.run_program("leasehold", command, "--config", gateway.config)
+                self.assertNotEqual(done.returncode, 0, (command, text))
+                self.assertIn("security.jwt.key_file", done.stderr, (command, text))
 
 
 def issue(folder, *args):
