@@ -129,6 +129,13 @@ class Events(Watched):
 
 
 class Visibility(Watched):
+    def test_a_user_can_be_watched_before_the_first_chat(self):
+        bot, user = self.bot(), str(uuid.uuid4())
+        bot.subscribe(f"user:{user}")
+        self.gateway.open(self.gateway.new_chat(user)["chat_id"])
+        self.assertEqual(names(bot.events_until("sandbox.running")),
+                         ["sandbox.starting", "sandbox.running"])
+
     def test_a_key_sees_its_users_alone_and_others_do_not_exist(self):
         mine, other = self.gateway.new_chat(), self.gateway.new_chat()
         bot = self.bot(self.gateway.new_key(allowed_users=[mine["user_id"]]))
