@@ -1,8 +1,10 @@
 /* Files of a chat: list, look, delete. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "files.h"
+#include "leasehold/counted.h"
 #include "leasehold/file_name.h"
 #include "ops.h"
 
@@ -145,11 +147,19 @@ int op_file_stat(struct call *c, struct err *e)
 
 /* --- delete ---------------------------------------------------------------------------------- */
 
+/* One file of a clear. */
+struct cleared {
+    char name[FILE_NAME_MAX + 1];
+    struct file_gone gone;
+};
+
 struct removal {
     struct call *c;
     struct file_look look;
-    int64_t freed, deleted;
-    struct file *rows; /* clear */
+    struct file_gone gone; /* delete */
+    struct cleared *files; /* clear: what has been removed */
+    size_t n, max;
+    struct file *rows; /* and the rows without a file */
     size_t rows_n, rows_max;
 };
 
@@ -166,9 +176,12 @@ static int delete_row(struct store_tx *tx, void *arg, struct err *e)
 {
     const struct removal *r = arg;
     const struct file *f = &r->look.file;
+    const struct id *user_id = &r->look.chat.user_id;
     bool has_row = !id_is_zero(&f->file_id);
+    int64_t counted;
 
-    if (removed_row(tx, f, e) || store_usage_add(tx, &r->look.chat.user_id, -r->freed, false, e))
+    if (store_counted_of(tx, user_id, &f->file_id, &r->gone, &counted, e) ||
+        removed_row(tx, f, e) || store_usage_add(tx, user_id, -counted, false, e))
         return -1;
     return store_audit_deed(tx,
                             &(struct audit_deed){.caller = &r->c->caller,
@@ -193,8 +206,8 @@ static int delete_held(struct removal *r, struct err *e)
     if (file_look_at(c, &a->chat_id, a->name, &r->look, e))
         return -1;
     store_usage_hold(store, &r->look.chat.user_id);
-    rc = chatfiles_remove(&r->look.dir, r->look.file.name, &r->freed, e) ||
-                 store_write_end(store, delete_row, r, e)
+    rc = chatfiles_remove(&r->look.dir, r->look.file.name, &r->gone, e) ||
+                 chatfiles_sync(&r->look.dir, e) || store_write_end(store, delete_row, r, e)
              ? -1
              : 0;
     store_usage_release(store, &r->look.chat.user_id);
@@ -224,13 +237,44 @@ int op_file_delete(struct call *c, struct err *e)
 static int clear_each(void *ctx, const char *name, const struct file_stamp *s, struct err *e)
 {
     struct removal *r = ctx;
-    int64_t freed;
+    struct cleared *f;
 
     (void)s;
-    if (chatfiles_remove(&r->look.dir, name, &freed, e))
+    if (r->n == r->max) {
+        size_t max = r->max ? r->max * 2 : 64;
+        f = realloc(r->files, max * sizeof *f);
+        if (!f)
+            return err_set(e, ERR_INTERNAL, "no memory for a list of files");
+        r->files = f;
+        r->max = max;
+    }
+    f = &r->files[r->n];
+    if (chatfiles_remove(&r->look.dir, name, &f->gone, e))
         return e->code == ERR_CHAT_FILE_NOT_FOUND ? 0 : -1;
-    r->freed += freed;
-    r->deleted++;
+    snprintf(f->name, sizeof f->name, "%s", name);
+    r->n++;
+    return 0;
+}
+
+/* Before their rows go. */
+static int count_cleared(struct store_tx *tx, const struct removal *r, int64_t *ret, struct err *e)
+{
+    const struct chat *chat = &r->look.chat;
+    int64_t sum = 0;
+
+    for (size_t i = 0; i < r->n; i++) {
+        struct file row;
+        int64_t counted;
+        if (store_file_find(tx, &chat->chat_id, r->files[i].name, &row, e)) {
+            if (e->code != ERR_CHAT_FILE_NOT_FOUND && e->code != ERR_INVALID_ATTACHMENT_NAME)
+                return -1;
+            row.file_id = (struct id){0};
+        }
+        if (store_counted_of(tx, &chat->user_id, &row.file_id, &r->files[i].gone, &counted, e))
+            return -1;
+        sum += counted;
+    }
+    *ret = sum;
     return 0;
 }
 
@@ -258,14 +302,16 @@ static int note_gone(void *ctx, const struct file *f, struct err *e)
 static int clear_row(struct store_tx *tx, void *arg, struct err *e)
 {
     struct removal *r = arg;
+    int64_t counted;
 
     r->rows_n = 0;
-    if (store_file_list(tx, NULL, &r->look.chat.chat_id, note_gone, r, e))
+    if (count_cleared(tx, r, &counted, e) ||
+        store_file_list(tx, NULL, &r->look.chat.chat_id, note_gone, r, e))
         return -1;
     for (size_t i = 0; i < r->rows_n; i++)
         if (removed_row(tx, &r->rows[i], e))
             return -1;
-    if (store_usage_add(tx, &r->look.chat.user_id, -r->freed, false, e))
+    if (store_usage_add(tx, &r->look.chat.user_id, -counted, false, e))
         return -1;
     return store_audit_deed(tx,
                             &(struct audit_deed){.caller = &r->c->caller,
@@ -284,7 +330,10 @@ static int clear_held(struct removal *r, struct err *e)
     if (file_look_chat(r->c, &a->chat_id, &r->look, e))
         return -1;
     store_usage_hold(store, &r->look.chat.user_id);
-    rc = chatfiles_each(&r->look.dir, CLEAR_MAX, clear_each, r, e);
+    rc = chatfiles_each(&r->look.dir, CLEAR_MAX, clear_each, r, e) ||
+                 (r->n && chatfiles_sync(&r->look.dir, e))
+             ? -1
+             : 0;
     /* What has been removed is written down in any case. */
     struct err why;
     if (store_write_end(store, clear_row, r, rc ? &why : e))
@@ -304,8 +353,9 @@ int op_file_clear(struct call *c, struct err *e)
     rc = clear_held(&r, e);
     files_unlock(c->s->files, &a->chat_id);
     file_look_done(&r.look);
+    free(r.files);
     free(r.rows);
     if (!rc)
-        ((struct file_cleared *)c->result)->deleted = r.deleted;
+        ((struct file_cleared *)c->result)->deleted = (int64_t)r.n;
     return rc;
 }

@@ -5,6 +5,7 @@
 #include "files.h"
 #include "http_when.h"
 #include "idempotency.h"
+#include "leasehold/counted.h"
 #include "leasehold/file_name.h"
 #include "multipart.h"
 #include "ops.h"
@@ -221,8 +222,26 @@ void op_file_undo(struct call *c)
 
 struct placing {
     struct put *p;
-    int64_t delta;
+    struct file_gone gone;
 };
+
+/* By how much the sum grows. */
+static int put_delta(struct store_tx *tx, const struct placing *pl, int64_t *ret, struct err *e)
+{
+    const struct file *f = &pl->p->row;
+    struct file before;
+    int64_t counted;
+
+    if (store_file_find(tx, &f->chat_id, f->name, &before, e)) {
+        if (e->code != ERR_CHAT_FILE_NOT_FOUND)
+            return -1;
+        before.file_id = (struct id){0};
+    }
+    if (store_counted_of(tx, &f->user_id, &before.file_id, &pl->gone, &counted, e))
+        return -1;
+    *ret = f->size_bytes - counted;
+    return 0;
+}
 
 static int put_row(struct store_tx *tx, void *arg, struct err *e)
 {
@@ -231,13 +250,14 @@ static int put_row(struct store_tx *tx, void *arg, struct err *e)
     struct call *c = p->c;
     struct file *f = &p->row;
     struct chat chat;
+    int64_t delta;
 
-    if (store_chat_get(tx, &p->chat.chat_id, c->arena, &chat, e))
+    if (store_chat_get(tx, &p->chat.chat_id, c->arena, &chat, e) || put_delta(tx, pl, &delta, e))
         return -1;
     c->status = p->file.replaced ? 200 : 201;
     f->created_at = f->last_update_at = store_now_ms(tx);
-    if (store_usage_add(tx, &f->user_id, pl->delta, true, e) || store_file_put(tx, f, e) ||
-        file_event(tx, "file.put", f, e) ||
+    if (store_usage_add(tx, &f->user_id, delta, true, e) || store_file_put(tx, f, e) ||
+        store_counted_put(tx, f, e) || file_event(tx, "file.put", f, e) ||
         store_audit_deed(tx,
                          &(struct audit_deed){.caller = &c->caller,
                                               .action = "file.put",
@@ -275,7 +295,7 @@ static int place_held(struct put *p, struct err *e)
     int rc;
 
     if (check_again(p, e) ||
-        chatfile_place(&p->file, p->name, p->fresh, &p->row.stamp, &pl.delta, e))
+        chatfile_place(&p->file, p->name, p->fresh, &p->row.stamp, &pl.gone, e))
         return -1;
     release(p); /* from here on the store keeps count */
     rc = store_write(p->c->s->store, put_row, &pl, e);

@@ -5,6 +5,7 @@
 #include "chats.h"
 #include "files.h"
 #include "leasehold/chatdir.h"
+#include "leasehold/counted.h"
 #include "retention.h"
 
 #define BATCH   32 /* files that go by one write */
@@ -12,7 +13,7 @@
 
 struct idle_file {
     struct chatdir_held held;
-    int64_t bytes;   /* that go with it */
+    struct file_gone gone;
     struct file row; /* zero file_id: it has none */
     char id[ID_ROOM];
 };
@@ -88,7 +89,8 @@ static int look_at(const struct cleaning *c, const struct chatdir_file *f, struc
                     row->created_at < c->before_ms;
     }
     ret->row = l.row;
-    ret->bytes = f->is_last_name ? f->size_bytes : 0;
+    ret->gone =
+        (struct file_gone){.bytes = f->is_last_name ? f->size_bytes : 0, .ctime_ns = f->ctime_ns};
     return 0;
 }
 
@@ -111,7 +113,7 @@ static int note_one(void *ctx, const struct chatdir_file *f, struct err *e)
         return -1;
     c->more |= idle;
     if (idle && c->r->dry_run)
-        retention_tell(c->r, RETENTION_FILE, file.id, "idle", file.bytes);
+        retention_tell(c->r, RETENTION_FILE, file.id, "idle", file.gone.bytes);
     return 0;
 }
 
@@ -140,7 +142,7 @@ static int take_one(void *ctx, const struct chatdir_file *f, struct err *e)
 }
 
 static int remove_row(struct store_tx *tx, const struct cleaning *c, const struct idle_file *f,
-                      struct err *e)
+                      int64_t *ret_counted, struct err *e)
 {
     bool has_row = !id_is_zero(&f->row.file_id);
     const struct audit_deed deed = {.caller = c->r->caller,
@@ -151,6 +153,8 @@ static int remove_row(struct store_tx *tx, const struct cleaning *c, const struc
                                     .chat_id = c->chat_id,
                                     .chat_name = has_row ? f->row.name : NULL};
 
+    if (store_counted_of(tx, c->user_id, &f->row.file_id, &f->gone, ret_counted, e))
+        return -1;
     if (has_row &&
         (store_file_delete(tx, &f->row.file_id, e) || file_event(tx, "file.deleted", &f->row, e)))
         return -1;
@@ -165,9 +169,10 @@ static int remove_rows(struct store_tx *tx, void *arg, struct err *e)
     if (at_rest(tx, arg, e))
         return -1;
     for (size_t i = 0; i < c->n; i++) {
-        if (remove_row(tx, c, &c->files[i], e))
+        int64_t counted;
+        if (remove_row(tx, c, &c->files[i], &counted, e))
             return -1;
-        bytes += c->files[i].bytes;
+        bytes += counted;
     }
     return store_usage_add(tx, c->user_id, -bytes, false, e);
 }
@@ -193,7 +198,7 @@ static int remove_batch(struct cleaning *c, struct err *e)
     }
     for (size_t i = 0; i < c->n; i++) {
         chatdir_forget_file(&c->files[i].held);
-        retention_tell(c->r, RETENTION_FILE, c->files[i].id, "idle", c->files[i].bytes);
+        retention_tell(c->r, RETENTION_FILE, c->files[i].id, "idle", c->files[i].gone.bytes);
     }
     return 0;
 }

@@ -2,10 +2,12 @@
 
 #include "leasehold/artifacts.h"
 #include "leasehold/chatdir.h"
+#include "leasehold/counted.h"
 
 struct scan {
     const struct id *user_id;
     uint64_t mark;
+    int64_t begun_ns;  /* 0: it has not seen everything */
     int64_t bytes;     /* on the disk */
     int64_t artifacts; /* beside it, in the sum */
     struct store_usage usage;
@@ -27,6 +29,7 @@ static int correct_sum(struct store_tx *tx, void *arg, struct err *e)
     bool done;
 
     return store_usage_correct(tx, sc->user_id, sc->mark, sc->bytes, &done, e) ||
+                   (done && store_counted_scan(tx, sc->user_id, sc->begun_ns, e)) ||
                    read_sum(tx, sc, e)
                ? -1
                : 0;
@@ -44,6 +47,7 @@ int usage_scan(struct services *s, const struct id *user_id, struct store_usage 
         if (chatdir_usage(s->cfg->sandbox.chats_root, user_id, &disk, e))
             return -1;
         sc.bytes = disk.bytes;
+        sc.begun_ns = disk.partial ? 0 : disk.begun_ns;
         if (disk.partial)
             log_event(s->log, LOG_WARNING, "usage_partial", LF_ID("user_id", user_id),
                       LF_INT("bytes", disk.bytes));

@@ -30,14 +30,17 @@ static int look_at(void *ctx, const struct chatdir_entry *f, struct err *e)
     if (at >= idle->before_ms) {
         return 0;
     }
-    return idle->file(idle->ctx,
-                      &(struct chatdir_file){.dir = f->dir,
-                                             .name = f->name,
-                                             .is_top = f->depth == 0,
-                                             .used_at = at,
-                                             .size_bytes = f->st->st_size,
-                                             .is_last_name = f->st->st_nlink == 1},
-                      e);
+    return idle->file(
+        idle->ctx,
+        &(struct chatdir_file){.dir = f->dir,
+                               .name = f->name,
+                               .is_top = f->depth == 0,
+                               .used_at = at,
+                               .size_bytes = f->st->st_size,
+                               .ctime_ns = (int64_t)f->st->st_ctim.tv_sec * 1000000000 +
+                                           f->st->st_ctim.tv_nsec,
+                               .is_last_name = f->st->st_nlink == 1},
+        e);
 }
 
 int chatdir_each_idle(const char *root, const struct id *user_id, const struct id *chat_id,

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <uthash.h>
 
 #include "chatdir_walk.h"
@@ -74,11 +75,15 @@ static int count_below(const char *path, size_t chat_depth, struct chatdir_usage
                        struct err *e)
 {
     struct count c = {.chat_depth = chat_depth};
+    struct timespec begun; /* by the clock that files are stamped with */
+    clock_gettime(CLOCK_REALTIME_COARSE, &begun);
     const struct chatdir_visitor v = {.file = count_file, .ctx = &c};
     bool over;
     int rc = chatdir_walk(path, &v, &over, e);
     count_done(&c);
-    *ret = (struct chatdir_usage){.bytes = c.bytes, .partial = over};
+    *ret = (struct chatdir_usage){.bytes = c.bytes,
+                                  .begun_ns = (int64_t)begun.tv_sec * 1000000000 + begun.tv_nsec,
+                                  .partial = over};
     return rc;
 }
 

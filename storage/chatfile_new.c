@@ -140,7 +140,8 @@ static int give_temp_name(struct chatfile *f, struct err *e)
     if (linkat(AT_FDCWD, self, f->dir.chat_fd, f->temp, AT_SYMLINK_FOLLOW) != 0) {
         int sys = errno;
         f->temp[0] = '\0';
-        return chatfile_fail(e, sys, "naming a file");
+        return sys == ENOENT ? err_set(e, ERR_CHAT_NOT_FOUND, "the chat has been deleted")
+                             : chatfile_fail(e, sys, "naming a file");
     }
     return 0;
 }
@@ -169,9 +170,12 @@ static void give_back(struct chatfile *f, const char *name)
     }
 }
 
-/* What now stands under the temporary name. */
-static int look_at_replaced(struct chatfile *f, const char *name, int64_t *ret_size, struct err *e)
+/* What now stands under the temporary name. It was `before`, unless an agent has been quicker: the
+ * exchange has touched its ctime, and a name that was exchanged for another counts for nothing. */
+static int look_at_replaced(struct chatfile *f, const char *name, const struct stat *before,
+                            struct file_gone *ret, struct err *e)
 {
+    struct file_gone was;
     struct stat st;
     if (fstatat(f->dir.chat_fd, f->temp, &st, AT_SYMLINK_NOFOLLOW) != 0) {
         return chatfile_fail(e, errno, "replacing a file");
@@ -181,12 +185,18 @@ static int look_at_replaced(struct chatfile *f, const char *name, int64_t *ret_s
         return taken(e);
     }
     f->replaced = S_ISREG(st.st_mode);
-    *ret_size = f->replaced && st.st_nlink == 1 ? st.st_size : 0;
+    file_gone_of(before, &was);
+    file_gone_of(&st, ret);
+    if (!f->replaced || st.st_ino != before->st_ino) {
+        ret->bytes = 0;
+    }
+    ret->bytes = ret->bytes < was.bytes ? ret->bytes : was.bytes;
+    ret->ctime_ns = was.ctime_ns;
     return 0;
 }
 
 /* 1: something has changed under our hands: once more. */
-static int try_place(struct chatfile *f, const char *name, bool fresh, int64_t *ret_replaced,
+static int try_place(struct chatfile *f, const char *name, bool fresh, struct file_gone *ret_gone,
                      struct err *e)
 {
     struct stat st;
@@ -200,25 +210,24 @@ static int try_place(struct chatfile *f, const char *name, bool fresh, int64_t *
     if (rename_temp(f, name, there ? RENAME_EXCHANGE : RENAME_NOREPLACE) != 0) {
         return errno == EEXIST || errno == ENOENT ? 1 : chatfile_fail(e, errno, "placing a file");
     }
-    *ret_replaced = 0;
+    *ret_gone = (struct file_gone){0};
     if (there) {
-        return look_at_replaced(f, name, ret_replaced, e);
+        return look_at_replaced(f, name, &st, ret_gone, e);
     }
     f->temp[0] = '\0';
     return 0;
 }
 
 int chatfile_place(struct chatfile *f, const char *name, bool fresh, struct file_stamp *ret_stamp,
-                   int64_t *ret_delta, struct err *e)
+                   struct file_gone *ret_gone, struct err *e)
 {
-    int64_t replaced = 0;
     int rc = 1;
     chatfiles_sweep(&f->dir);
     if (give_temp_name(f, e) != 0) {
         return -1;
     }
     for (int i = 0; rc == 1 && i < RACES_MAX; i++) {
-        rc = try_place(f, name, fresh, &replaced, e);
+        rc = try_place(f, name, fresh, ret_gone, e);
     }
     if (rc == 1) {
         return err_set(e, ERR_CONFLICT, "the agent keeps changing this name");
@@ -237,7 +246,6 @@ int chatfile_place(struct chatfile *f, const char *name, bool fresh, struct file
         chatfile_displace(f);
         return -1;
     }
-    *ret_delta = f->size - replaced;
     return 0;
 }
 

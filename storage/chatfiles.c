@@ -187,7 +187,16 @@ int chatfiles_stat(const struct chatfiles *d, const char *name, struct file_stam
     return 0;
 }
 
-int chatfiles_remove(const struct chatfiles *d, const char *name, int64_t *ret_freed, struct err *e)
+void file_gone_of(const struct stat *st, struct file_gone *ret)
+{
+    *ret = (struct file_gone){
+        .bytes = st->st_nlink == 1 ? st->st_size : 0,
+        .ctime_ns = (int64_t)st->st_ctim.tv_sec * NS_PER_S + st->st_ctim.tv_nsec,
+    };
+}
+
+int chatfiles_remove(const struct chatfiles *d, const char *name, struct file_gone *ret,
+                     struct err *e)
 {
     struct stat st;
     if (!file_name_valid(name) || fstatat(d->files_fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
@@ -198,7 +207,12 @@ int chatfiles_remove(const struct chatfiles *d, const char *name, int64_t *ret_f
         return errno == ENOENT || errno == EISDIR ? missing(e)
                                                   : chatfile_fail(e, errno, "removing a file");
     }
-    *ret_freed = st.st_nlink == 1 ? st.st_size : 0;
+    file_gone_of(&st, ret);
+    return 0;
+}
+
+int chatfiles_sync(const struct chatfiles *d, struct err *e)
+{
     return fsync(d->files_fd) == 0 ? 0 : chatfile_fail(e, errno, "removing a file");
 }
 

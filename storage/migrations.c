@@ -304,6 +304,12 @@ static const char artifacts[] =
 static const char sandbox_network[] =
     "ALTER TABLE sandboxes ADD COLUMN network TEXT NOT NULL DEFAULT 'none';";
 
+static const char counted_files[] =
+    "ALTER TABLE workspaces ADD COLUMN scan_n BIGINT NOT NULL DEFAULT 0;"
+    "ALTER TABLE workspaces ADD COLUMN scanned_ns BIGINT NOT NULL DEFAULT 0;"
+    "ALTER TABLE files ADD COLUMN counted_bytes BIGINT NOT NULL DEFAULT 0;"
+    "ALTER TABLE files ADD COLUMN counted_scan BIGINT NOT NULL DEFAULT -1;";
+
 const struct migration migrations[] = {
     {1, "people_and_chats", people_and_chats, NULL},
     {2, "sandboxes_and_leases", sandboxes_and_leases, NULL},
@@ -322,5 +328,6 @@ const struct migration migrations[] = {
     {15, "sandbox_network", sandbox_network, NULL},
     {16, "files", files, NULL},
     {17, "artifacts", artifacts, NULL},
+    {18, "counted_files", counted_files, NULL},
     {0},
 };

@@ -31,7 +31,8 @@ int chatdir_history_md_path(const char *root, const struct id *user_id, const st
 
 struct chatdir_usage {
     int64_t bytes;
-    bool partial; /* there is more than one walk may look at: it is at least this */
+    int64_t begun_ns; /* what has a ctime before was counted as it is */
+    bool partial;     /* there is more than one walk may look at: it is at least this */
 };
 
 /* Σ st_size of the files and histories of the user's chats, each inode once, no link followed, however
@@ -64,6 +65,7 @@ struct chatdir_file {
     bool is_top;     /* it stands in files/ itself */
     int64_t used_at; /* by the file system: last read, written or changed */
     int64_t size_bytes;
+    int64_t ctime_ns;
     bool is_last_name; /* the bytes go with it */
 };
 

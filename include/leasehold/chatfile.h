@@ -17,6 +17,11 @@
 #include "leasehold/id.h"
 #include "leasehold/model.h"
 
+/* What has left the disk: the bytes that nobody has any more, and when they last changed. */
+struct file_gone {
+    int64_t bytes, ctime_ns;
+};
+
 struct chatfiles {
     int chat_fd, files_fd;
     uid_t uid; /* whose files/ is */
@@ -44,9 +49,10 @@ int chatfiles_each(const struct chatfiles *d, size_t max,
                                struct err *e),
                    void *ctx, struct err *e) MUST_CHECK;
 
-/* Durable. *ret_freed: the bytes that nobody has any more. ERR_CHAT_FILE_NOT_FOUND. */
-int chatfiles_remove(const struct chatfiles *d, const char *name, int64_t *ret_freed,
+/* ERR_CHAT_FILE_NOT_FOUND. Durable with the next chatfiles_sync. */
+int chatfiles_remove(const struct chatfiles *d, const char *name, struct file_gone *ret,
                      struct err *e) MUST_CHECK;
+int chatfiles_sync(const struct chatfiles *d, struct err *e) MUST_CHECK;
 
 bool file_stamp_equal(const struct file_stamp *a, const struct file_stamp *b);
 
@@ -79,9 +85,9 @@ int chatfile_sync(struct chatfile *f, char ret_sha256[static 65], struct err *e)
 
 /* Puts it under its name in one step, in place of what was there; durable. `fresh`: there must be
  * nothing (ERR_PRECONDITION_FAILED). A directory of that name is ERR_CONFLICT. Also removes what a
- * killed gateway has left in this chat. *ret_delta: by how much the chat's files have grown. */
+ * killed gateway has left in this chat. *ret_gone: what it replaces, nothing if it is new. */
 int chatfile_place(struct chatfile *f, const char *name, bool fresh, struct file_stamp *ret_stamp,
-                   int64_t *ret_delta, struct err *e) MUST_CHECK;
+                   struct file_gone *ret_gone, struct err *e) MUST_CHECK;
 void chatfile_displace(struct chatfile *f); /* as it was before chatfile_place */
 
 /* Removes what was replaced, or what was never placed, and closes. */

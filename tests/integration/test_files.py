@@ -532,6 +532,73 @@ class Quota(FileCase):
         self.assertEqual(self.client.used(), recount(self.gateway, self.client.chat["user_id"]))
 
 
+class Uncounted(FileCase):
+    """What an agent has made and no scan has seen is not taken off the sum."""
+
+    QUOTA = 1_000_000
+    overrides = {"storage": {"quota_bytes": QUOTA}}
+
+    def setUp(self):
+        super().setUp()
+        self.room = self.QUOTA - self.client.used()
+        self.assertEqual(self.client.put("mine", b"x" * self.room)[0], 201)
+
+    def agent(self, name, size):
+        path = os.path.join(self.client.files, name)
+        with open(path, "ab") as file:
+            file.truncate(size)
+        owner = os.stat(self.client.files)
+        os.chown(path, owner.st_uid, owner.st_gid)
+
+    def assert_full(self):
+        self.assert_problem(self.client.put("more", b"x"), 507, "workspace_quota_exceeded")
+
+    def test_a_deleted_one_makes_no_room(self):
+        self.agent("sparse", 100_000_000)
+        self.assertEqual(self.client.delete("sparse"), 204)
+        self.assert_full()
+
+    def test_a_replaced_one_makes_no_room(self):
+        self.agent("sparse", 100_000_000)
+        self.assertEqual(self.client.put("sparse", b"")[0], 200)
+        self.assert_full()
+
+    def test_a_counted_one_that_has_grown_makes_room_as_it_was(self):
+        self.client.put("mine", b"x" * (self.room - 10))
+        self.client.put("small", b"y" * 10)
+        self.agent("small", 100_000_000)
+        self.assertEqual(self.client.put("small", b"z" * 10)[0], 200)
+        self.assert_full()
+        self.agent("small", 100_000_000)
+        self.assertEqual(self.client.delete("small"), 204)
+        self.assertEqual(self.client.put("small", b"z" * 10)[0], 201)
+        self.assert_full()
+
+    def test_cleared_ones_make_room_for_what_was_counted(self):
+        self.agent("sparse", 100_000_000)
+        self.assertEqual(self.client.ask("DELETE", self.client.base)[0], 200)
+        self.assertEqual(self.client.put("mine", b"x" * self.room)[0], 201)
+        self.assert_full()
+
+    def test_one_that_a_scan_has_seen_makes_room_at_once(self):
+        self.agent("seen", 50_000)
+        time.sleep(0.05)
+        self.assertGreater(self.client.used(), self.QUOTA)
+        self.assertEqual(self.client.delete("seen"), 204)
+        self.assertEqual(self.client.delete("mine"), 204)
+        self.assertEqual(self.client.put("again", b"x" * self.room)[0], 201)
+        self.assert_full()
+        self.assertEqual(self.client.used(), recount(self.gateway, self.client.chat["user_id"]))
+
+    def test_one_that_changes_after_a_scan_is_not_what_was_counted(self):
+        self.agent("seen", 50_000)
+        time.sleep(0.05)
+        self.assertGreater(self.client.used(), self.QUOTA)
+        self.agent("seen", 100_000_000)
+        self.assertEqual(self.client.delete("seen"), 204)
+        self.assert_full()
+
+
 class Places(FileCase):
     def test_streams_beyond_their_number_are_busy(self):
         gateway = Gateway.for_test(self, env={"LEASEHOLD_TEST_STREAMS_MAX": "2"})

@@ -16,7 +16,7 @@ import tree
 OWNERS = {
     "base": "arena buf clock config err field http_client id json lanes log metrics process".split(),
     "lease": "token proof door_proto lease_rules broker spool".split(),
-    "storage": "store model artifacts backup chatdir chatfile file_name history objects usertools".split(),
+    "storage": "store model artifacts backup chatdir chatfile counted file_name history objects usertools".split(),
     "runtime": "engine sandbox_host agent_link keep_spec".split(),
 }
 HEADERS = {f"{name}.h": owner for owner, names in OWNERS.items() for name in names}
