@@ -170,6 +170,18 @@ class Put(FileCase):
             sock.sendall(b"abc")
             self.assertEqual(sock.recv(4000).split()[1], b"201")
 
+    def test_a_put_whose_chat_goes_meanwhile_is_chat_not_found(self):
+        quarantine = os.path.join(self.gateway.dir, "data", "quarantine")
+        with self.client.begin_put("late", 3, ["Expect: 100-continue"]) as sock:
+            self.assertEqual(sock.recv(4000).split()[1], b"100")
+            path = f"/chats/{self.client.chat_id}"
+            self.assertEqual(self.client.ask("DELETE", path)[0], 204)
+            self.eventually([], lambda: os.listdir(quarantine))
+            sock.sendall(b"abc")
+            answer = sock.recv(4000)
+        self.assertEqual(answer.split()[1], b"404", answer)
+        self.assertIn(b"chat_not_found", answer)
+
     def test_a_client_that_goes_away_leaves_nothing(self):
         before = self.client.used()
         for sent in (0, 1, 300000, MIB - 1):
