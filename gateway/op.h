@@ -62,7 +62,8 @@ struct op_object {
  * Bodies in pieces, REST only: of any length in constant memory. No thread waits for a peer: each
  * piece is a job of the BODY lane, where `take` and `give` may block on disk, and one call never has
  * two at a time. Not more than two pieces a side are held; what is not taken is not read. There is a
- * place for a limited number of such calls at once: the next one is answered 503 `busy`.
+ * place for a limited number of such calls at once, in all and of one key: the next one is answered 503
+ * `busy`.
  *
  * A request's body (`take` is set; the arguments are path and query alone):
  *

@@ -8,6 +8,10 @@
 #include "route.h"
 #include "services.h"
 
+/* Who lets all of its bodies hang leaves room for the others: */
+#define KEY_PART       4 /* of the places for one key … */
+#define STRANGERS_PART 8 /* … and for all that have none, together */
+
 struct streams {
     struct services *s;
     struct stream *first; /* all that have a place */
@@ -33,6 +37,36 @@ void streams_free(struct streams *all)
 
 /* --- places ---------------------------------------------------------------------------------- */
 
+/* Those without a key count as one. */
+static size_t held_by(const struct streams *all, const struct id *key_id)
+{
+    size_t n = 0;
+
+    for (const struct stream *st = all->first; st; st = st->next)
+        n += id_equal(&st->call->caller.key_id, key_id);
+    return n;
+}
+
+static size_t share_of(const struct streams *all, const struct id *key_id)
+{
+    size_t share = all->max / (id_is_zero(key_id) ? STRANGERS_PART : KEY_PART);
+
+    return share ? share : 1;
+}
+
+static int find_room(const struct streams *all, const struct id *key_id, struct err *e)
+{
+    size_t held;
+
+    if (all->n >= all->max)
+        return err_set(e, ERR_BUSY, "%zu bodies are on their way already", all->n);
+    held = held_by(all, key_id);
+    if (held >= share_of(all, key_id))
+        return err_set(e, ERR_BUSY, "%zu bodies %s are on their way already", held,
+                       id_is_zero(key_id) ? "by links" : "of this key");
+    return 0;
+}
+
 int stream_enter(struct call *c, struct err *e)
 {
     struct streams *all = c->s->streams;
@@ -40,8 +74,8 @@ int stream_enter(struct call *c, struct err *e)
 
     if (!c->op->take && !c->op->give)
         return 0;
-    if (all->n >= all->max)
-        return err_set(e, ERR_BUSY, "%zu bodies are on their way already", all->n);
+    if (find_room(all, &c->caller.key_id, e))
+        return -1;
     st = call_alloc(c, sizeof *st);
     if (!st)
         return err_set(e, ERR_INTERNAL, "no memory for the request");

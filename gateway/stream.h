@@ -16,7 +16,8 @@
 
 #include "op.h"
 
-/* At most `max` calls that stream at once. NULL without memory. */
+/* At most `max` calls that stream at once, a quarter of them of one key, an eighth without a key. NULL
+ * without memory. */
 struct streams *streams_new(struct services *s, size_t max);
 void streams_free(struct streams *all); /* takes NULL; none is left */
 

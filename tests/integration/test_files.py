@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 import unittest
+import urllib.parse
 import uuid
 
 from files import FileClient, random_name, recount
@@ -614,16 +615,48 @@ class Uncounted(FileCase):
 class Places(FileCase):
     def test_streams_beyond_their_number_are_busy(self):
         gateway = Gateway.for_test(self, env={"LEASEHOLD_TEST_STREAMS_MAX": "2"})
+        clients = [FileClient(gateway, key=gateway.new_key()) for _ in range(3)]
+        held = [self.hold(client, "h") for client in clients[:2]]
+        self.assert_problem(clients[2].put("x", b"1"), 503, "busy")
+        for sock in held:
+            self.let_go(sock)
+        self.assertEqual(clients[2].put("x", b"1")[0], 201)
+
+    def test_no_key_takes_more_than_its_share_of_them(self):
+        gateway = Gateway.for_test(self, env={"LEASEHOLD_TEST_STREAMS_MAX": "8"})
+        greedy, other = (FileClient(gateway, key=gateway.new_key()) for _ in range(2))
+        held = [self.hold(greedy, f"h{n}") for n in range(2)]
+        self.assert_problem(greedy.put("x", b"1"), 503, "busy")
+        self.assertEqual(other.put("x", b"1")[0], 201)
+        self.assertEqual(other.get("x")[0], 200)
+        self.let_go(held[0])
+        self.assertEqual(greedy.put("x", b"1")[0], 201)
+        self.let_go(held[1])
+
+    def test_downloads_by_link_leave_the_places_to_the_keys(self):
+        gateway = Gateway.for_test(self, env={"LEASEHOLD_TEST_STREAMS_MAX": "8"})
         client = FileClient(gateway)
-        held = [client.begin_put(f"h{n}", 10, ["Expect: 100-continue"]) for n in range(2)]
-        for sock in held:
-            self.assertIn(b" 100 ", sock.recv(1000))
-        self.assert_problem(client.put("x", b"1"), 503, "busy")
-        for sock in held:
-            sock.sendall(b"0123456789")
-            self.assertIn(b" 201 ", sock.recv(4000))
-            sock.close()
+        path = f"/chats/{client.chat_id}/artifacts?name=long"
+        artifact = json.loads(client.ask("POST", path, bytes(32 << 20))[2])["artifact_id"]
+        url = gateway.expect(200, "GET", f"/artifacts/{artifact}/download")["url"]
+        link = urllib.parse.urlsplit(url)
+        first, second = (socket.create_connection((link.hostname, link.port)) for _ in range(2))
+        for sock, status in ((first, b" 200 "), (second, b" 503 ")):
+            self.addCleanup(sock.close)
+            sock.sendall(f"GET {link.path}?{link.query} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            self.assertIn(status, sock.recv(100))
         self.assertEqual(client.put("x", b"1")[0], 201)
+
+    def hold(self, client, name):
+        sock = client.begin_put(name, 10, ["Expect: 100-continue"])
+        self.addCleanup(sock.close)
+        self.assertIn(b" 100 ", sock.recv(1000))
+        return sock
+
+    def let_go(self, sock):
+        sock.sendall(b"0123456789")
+        self.assertIn(b" 201 ", sock.recv(4000))
+        sock.close()
 
     def test_a_gateway_that_stops_takes_back_what_has_not_come(self):
         gateway = Gateway.for_test(self)
