@@ -228,6 +228,18 @@ class Tokens(Trusting):
         self.assertEqual(bot.ws.wait_closed(15), 4401)
 
 
+class OneKeyOfASet(Trusting):
+    @classmethod
+    def keys(cls):
+        return json.dumps({"keys": json.loads(cls.issuer.jwks())["keys"][:1]})
+
+    def test_the_only_key_is_meant_without_a_kid_but_not_by_another(self):
+        for header, status in (({"alg": "RS256"}, 200), ({"alg": "RS256", "kid": "r1"}, 200),
+                               ({"alg": "RS256", "kid": "other"}, 401)):
+            token = self.issuer.sign(header, self.issuer.claims(role="viewer"))
+            self.assertEqual(self.status(token), status, header)
+
+
 class PemAndEc(Trusting):
     jwt = {"algorithm": "ES256"}
 
