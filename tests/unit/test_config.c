@@ -160,7 +160,7 @@ static void commented_variants_load(void **state)
         "     record_history: false, services: [postgres, redis], bundles: [n@1.2]}\n"
         "  - {name: c, command: [x], transport: 'unix:/run/agent.sock'}\n"
         "door: {tls: internal-ca, port_range: 7000-7100, origins: ['https://x']}\n"
-        "storage: {kind: postgres, dsn_file: dsn}\n"
+        "storage: {kind: SQLite, dsn_file: dsn}\n"
         "objects: {kind: S3, endpoint: 'http://s', public_endpoint: 'https://p', region: r, "
         "bucket: b, prefix: p/, path_style: true, access_key: AK, secret_key_file: sk}\n"
         "services: {postgres: {image: 'postgres:15'}, redis: {image: 'redis:7'}}\n");
