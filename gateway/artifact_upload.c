@@ -6,17 +6,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "artifacts.h"
 #include "idempotency.h"
-#include "leasehold/chatdir.h"
+#include "leasehold/chatfile.h"
 #include "meters.h"
 #include "ops.h"
 
@@ -109,26 +106,17 @@ int artifact_upload_write(struct artifact_upload *u, const char *data, size_t le
 int artifact_upload_open(struct artifact_upload *u, const struct id *user_id, const char *path,
                          struct err *e)
 {
-    struct open_how how = {.flags = O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
-                           .resolve =
-                               RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS};
-    char files[PATH_MAX];
-    struct stat st;
-    int dir;
+    struct chatfiles dir;
+    struct file_stamp stamp;
+    int rc;
 
-    if (chatdir_files_path(u->s->cfg->sandbox.chats_root, user_id, &u->a.chat_id, files,
-                           sizeof files, e))
+    if (chatfiles_open(u->s->cfg->sandbox.chats_root, user_id, &u->a.chat_id, &dir, e))
         return -1;
-    dir = open(files, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (dir < 0)
-        return fail_disk(e, "open the chat's files");
-    u->fd = (int)syscall(SYS_openat2, dir, path, &how, sizeof how);
-    close(dir);
-    /* What it is, is only known of what is open: an agent may change the name at any time. */
-    if (u->fd < 0 || fstat(u->fd, &st) || !S_ISREG(st.st_mode))
-        return err_set(e, ERR_CHAT_FILE_NOT_FOUND, "there is no such file in the chat");
-    u->a.size_bytes = st.st_size;
-    return 0;
+    rc = chatfiles_read_beneath(&dir, path, &u->fd, &stamp, e);
+    chatfiles_close(&dir);
+    if (!rc)
+        u->a.size_bytes = stamp.size_bytes;
+    return rc;
 }
 
 static ssize_t read_bytes(void *ctx, char *ret, size_t size, struct err *e)
@@ -254,13 +242,14 @@ int artifact_upload_store(struct artifact_upload *u, struct err *e)
 {
     int rc = put(u, e);
 
+    u->unanswered = rc && e->code == ERR_OBJECT_STORE_UNAVAILABLE;
     count(u, rc);
     return rc;
 }
 
 /* --- the end --------------------------------------------------------------------------------- */
 
-/* Of a row that is only a promise: nothing was sent, or the sweep looks what there is. */
+/* Of a row that is only a promise. What was sent may be there, in part or whole: it goes first. */
 static int give_up_row(struct store_tx *tx, void *arg, struct err *e)
 {
     struct upload_change *c = arg;
@@ -272,19 +261,28 @@ static int give_up_row(struct store_tx *tx, void *arg, struct err *e)
     return store_artifact_update(tx, &c->a, e);
 }
 
+/* The room it has taken is given back before the caller hears of it, unless nobody knows what the
+ * store of objects has: one that did not answer would keep the caller waiting as long once more. */
+static void give_up(struct artifact_upload *u)
+{
+    struct upload_change c = {.u = u, .a = u->a};
+    struct err e;
+
+    if (u->a.state == ARTIFACT_CREATED && store_write_end(u->s->store, give_up_row, &c, &e))
+        log_error(u->s->log, "artifact_give_up", &e, LF_ID("artifact_id", &u->a.artifact_id));
+    else if (c.a.state == ARTIFACT_MARKED && !u->unanswered && !u->s->stopping)
+        (void)!artifact_remove(u->s, &c.a, &e); /* it has logged why; the sweep goes on with it */
+}
+
 void artifact_upload_end(struct artifact_upload *u)
 {
-    struct upload_change c = {.u = u};
-    struct err e;
 
     if (u->fd >= 0)
         close(u->fd);
     u->fd = -1;
     if (!u->begun)
         return;
-    c.a = u->a;
-    if (u->a.state == ARTIFACT_CREATED && store_write_end(u->s->store, give_up_row, &c, &e))
-        log_error(u->s->log, "artifact_give_up", &e, LF_ID("artifact_id", &u->a.artifact_id));
+    give_up(u);
     u->begun = false;
     artifacts_leave(u->s->artifacts, &u->mark);
 }

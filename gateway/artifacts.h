@@ -85,6 +85,7 @@ struct artifact_upload {
     struct artifact_mark mark;
     int64_t began_us;
     bool begun, sent; /* the row is there; the store of objects was asked */
+    bool unanswered;  /* … and nobody knows what it made of it */
 };
 
 /* Makes the row of u->a, of which chat, name, content type and size are set. */
@@ -92,11 +93,12 @@ int artifact_upload_begin(struct artifact_upload *u, struct arena *arena, struct
 int artifact_upload_spool(struct artifact_upload *u, struct err *e) MUST_CHECK; /* makes fd */
 int artifact_upload_write(struct artifact_upload *u, const char *data, size_t len,
                           struct err *e) MUST_CHECK;
-/* Opens a file of the chat instead: regular, beneath its files/, no link on the way. Sets the size. */
+/* Opens a file of the chat instead, as chatfiles_read_beneath. Sets the size. */
 int artifact_upload_open(struct artifact_upload *u, const struct id *user_id, const char *path,
                          struct err *e) MUST_CHECK;
 int artifact_upload_store(struct artifact_upload *u, struct err *e) MUST_CHECK;
-/* Ends it, whether it is stored or not: without, its row goes, or is left to the sweep. */
+/* Ends it, whether it is stored or not: without, row and bytes go, or are left to the sweep where the
+ * store of objects is away. */
 void artifact_upload_end(struct artifact_upload *u);
 
 #endif

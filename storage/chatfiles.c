@@ -129,14 +129,20 @@ static bool is_file(const struct chatfiles *d, const struct stat *st)
 
 /* The same of an opened one. A file of somebody else that has lost its name in here since it was opened
  * has one name, too: but not this one, and no agent can give it that again. */
-static bool is_opened_file(const struct chatfiles *d, const char *name, const struct stat *st)
+static bool is_opened_file(const struct chatfiles *d, const char *path, const struct stat *st)
 {
     struct stat now;
     if (!is_file(d, st) || st->st_uid == d->uid) {
         return is_file(d, st);
     }
-    return fstatat(d->files_fd, name, &now, AT_SYMLINK_NOFOLLOW) == 0 && now.st_ino == st->st_ino &&
-           now.st_dev == st->st_dev && now.st_nlink == 1;
+    int fd = open_beneath(d->files_fd, path, O_PATH);
+    if (fd < 0) {
+        return false;
+    }
+    bool same = fstat(fd, &now) == 0 && now.st_ino == st->st_ino && now.st_dev == st->st_dev &&
+                now.st_nlink == 1;
+    close(fd);
+    return same;
 }
 
 int chatfile_stamp(int fd, struct file_stamp *ret, struct err *e)
@@ -149,30 +155,35 @@ int chatfile_stamp(int fd, struct file_stamp *ret, struct err *e)
     return 0;
 }
 
-int chatfiles_read(const struct chatfiles *d, const char *name, int *ret_fd,
-                   struct file_stamp *ret_stamp, struct err *e)
+int chatfiles_read_beneath(const struct chatfiles *d, const char *path, int *ret_fd,
+                           struct file_stamp *ret_stamp, struct err *e)
 {
     struct stat st;
-    if (!file_name_valid(name)) {
-        return missing(e);
-    }
     /* Non-blocking: neither a pipe without a writer nor a lease that an agent holds keeps us. */
-    int fd = open_beneath(d->files_fd, name, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+    int fd = open_beneath(d->files_fd, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) {
         if (errno == EAGAIN) {
             return err_set(e, ERR_CONFLICT, "the agent holds this file");
         }
         bool absent = errno == ENOENT || errno == ELOOP || errno == ENXIO || errno == EXDEV ||
-                      errno == ENOTDIR || errno == EACCES || errno == ENODEV;
+                      errno == ENOTDIR || errno == EACCES || errno == ENODEV ||
+                      errno == ENAMETOOLONG;
         return absent ? missing(e) : chatfile_fail(e, errno, "a file");
     }
-    if (fstat(fd, &st) != 0 || !is_opened_file(d, name, &st)) {
+    if (fstat(fd, &st) != 0 || !is_opened_file(d, path, &st)) {
         close(fd);
         return missing(e);
     }
     stamp_of(&st, ret_stamp);
     *ret_fd = fd;
     return 0;
+}
+
+int chatfiles_read(const struct chatfiles *d, const char *name, int *ret_fd,
+                   struct file_stamp *ret_stamp, struct err *e)
+{
+    return file_name_valid(name) ? chatfiles_read_beneath(d, name, ret_fd, ret_stamp, e)
+                                 : missing(e);
 }
 
 int chatfiles_stat(const struct chatfiles *d, const char *name, struct file_stamp *ret,

@@ -38,6 +38,10 @@ void chatfiles_close(struct chatfiles *d);
 int chatfiles_read(const struct chatfiles *d, const char *name, int *ret_fd,
                    struct file_stamp *ret_stamp, struct err *e) MUST_CHECK;
 
+/* The same of a path that may lead through directories, but not out of files/ nor over a link. */
+int chatfiles_read_beneath(const struct chatfiles *d, const char *path, int *ret_fd,
+                           struct file_stamp *ret_stamp, struct err *e) MUST_CHECK;
+
 /* The stamp of what chatfiles_read would open. */
 int chatfiles_stat(const struct chatfiles *d, const char *name, struct file_stamp *ret,
                    struct err *e) MUST_CHECK;

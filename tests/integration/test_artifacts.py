@@ -185,7 +185,12 @@ class Life:
         os.symlink(secret, os.path.join(files, "link"))
         os.symlink(os.path.dirname(secret), os.path.join(files, "links"))
         os.mkfifo(os.path.join(files, "fifo"))
-        for path in ("../history.md", secret, "link", "links/admin.key", "fifo", ".", "none", "/"):
+        os.mkdir(os.path.join(files, "dir"))
+        hard = ["hard", "dir/hard"]
+        for path in hard:  # of a file that is not the agent's
+            os.link(secret, os.path.join(files, path))
+        links = ["link", "links/admin.key", *hard]
+        for path in ("../history.md", secret, "fifo", ".", "none", "/", "n" * 300, *links):
             with self.subTest(path=path):
                 answer = self.gateway.expect(
                     (404, 422), "POST", f"/chats/{self.chat['chat_id']}/artifacts", {"path": path}
@@ -446,6 +451,24 @@ class OnDisk(Life, ArtifactTest):
                 self.assertEqual(fetch(url)[0], 200)
                 self.gateway.expect(204, "DELETE", what.format(**artifact))
                 self.assertEqual(fetch(url)[0], 404)
+
+    def test_a_failed_upload_leaves_neither_artifact_nor_bytes_nor_room_taken(self):
+        self.make()
+        before = self.used()
+        path = self.put_file("shrinks", b"")
+        os.truncate(path, 512 * MIB)
+        answers = []
+        at = f"/chats/{self.chat['chat_id']}/artifacts"
+        put = threading.Thread(
+            target=lambda: answers.append(self.gateway.rest("POST", at, {"path": "shrinks"})[0])
+        )
+        put.start()
+        wait_for("begun", lambda: self.gateway.expect(200, "GET", at)["items"])
+        os.truncate(path, 0)
+        put.join()
+        self.assertNotEqual(answers, [201])
+        self.assertEqual(self.gateway.expect(200, "GET", at)["items"], [])
+        self.assertEqual((self.used(), self.objects()), (before, []))
 
     def test_one_whose_chat_is_gone_can_be_deleted_at_once(self):
         self.make()
