@@ -6,6 +6,7 @@
 #include "artifacts.h"
 #include "files.h"
 #include "leasehold/chatdir.h"
+#include "leasehold/counted.h"
 
 int chats_quarantine(const struct services *s, char *ret, size_t size, struct err *e)
 {
@@ -107,6 +108,7 @@ int chat_deletable(struct store_tx *tx, struct chat_deletion *d, struct err *e)
 struct deletion {
     struct services *s;
     struct chat_deletion *d;
+    int64_t scanned_ns, put_bytes; /* the last scan, and what was put since */
     struct chatdir_usage usage;
     int rc;
     struct err *e;
@@ -119,6 +121,22 @@ static int look_row(struct store_tx *tx, void *arg, struct err *e)
     return chat_deletable(tx, del->d, e);
 }
 
+static int counted_row(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct deletion *del = arg;
+
+    return store_counted_chat(tx, &del->d->user_id, &del->d->chat_id, &del->scanned_ns,
+                              &del->put_bytes, e);
+}
+
+/* What no scan has seen is in the sum only as far as it was put. */
+static int64_t counted_bytes(const struct deletion *del)
+{
+    int64_t changed = del->usage.changed_bytes;
+
+    return del->usage.bytes - changed + (del->put_bytes < changed ? del->put_bytes : changed);
+}
+
 static int delete_row(struct store_tx *tx, void *arg, struct err *e)
 {
     const struct deletion *del = arg;
@@ -126,7 +144,7 @@ static int delete_row(struct store_tx *tx, void *arg, struct err *e)
 
     return chat_deletable(tx, d, e) ||
                    store_chat_delete(tx, &d->chat_id, artifacts_links_hold(del->s->artifacts), e) ||
-                   store_usage_add(tx, &d->user_id, -del->usage.bytes, false, e) ||
+                   store_usage_add(tx, &d->user_id, -counted_bytes(del), false, e) ||
                    store_audit_deed(tx,
                                     &(struct audit_deed){.caller = d->caller,
                                                          .action = d->action,
@@ -146,7 +164,8 @@ static int delete_held(struct deletion *del, struct err *e)
     struct err why;
 
     if (chats_quarantine(del->s, path, sizeof path, e) ||
-        chatdir_chat_usage(root, &d->user_id, &d->chat_id, &del->usage, e) ||
+        store_read(del->s->store, counted_row, del, e) ||
+        chatdir_chat_usage(root, &d->user_id, &d->chat_id, del->scanned_ns, &del->usage, e) ||
         chatdir_quarantine(root, path, &d->user_id, &d->chat_id, e))
         return -1;
     if (!store_write_end(del->s->store, delete_row, del, e))

@@ -18,7 +18,8 @@ struct inode {
 
 struct count {
     struct inode *seen; /* of files with several names */
-    int64_t bytes;
+    int64_t bytes, changed_bytes;
+    int64_t since_ns;
     size_t chat_depth; /* of the directories that are chats' */
 };
 
@@ -67,14 +68,20 @@ static int count_file(void *ctx, const struct chatdir_entry *f, struct err *e)
     if (f->st->st_nlink > 1 && note_inode(c, f->st, &seen, e) != 0) {
         return -1;
     }
-    c->bytes += seen ? 0 : f->st->st_size;
+    if (seen) {
+        return 0;
+    }
+    c->bytes += f->st->st_size;
+    /* Beside files/ stands only what the gateway writes itself. */
+    int64_t ctime_ns = (int64_t)f->st->st_ctim.tv_sec * 1000000000 + f->st->st_ctim.tv_nsec;
+    c->changed_bytes += f->depth > c->chat_depth && ctime_ns >= c->since_ns ? f->st->st_size : 0;
     return 0;
 }
 
-static int count_below(const char *path, size_t chat_depth, struct chatdir_usage *ret,
-                       struct err *e)
+static int count_below(const char *path, size_t chat_depth, int64_t since_ns,
+                       struct chatdir_usage *ret, struct err *e)
 {
-    struct count c = {.chat_depth = chat_depth};
+    struct count c = {.chat_depth = chat_depth, .since_ns = since_ns};
     struct timespec begun; /* by the clock that files are stamped with */
     clock_gettime(CLOCK_REALTIME_COARSE, &begun);
     const struct chatdir_visitor v = {.file = count_file, .ctx = &c};
@@ -82,6 +89,7 @@ static int count_below(const char *path, size_t chat_depth, struct chatdir_usage
     int rc = chatdir_walk(path, &v, &over, e);
     count_done(&c);
     *ret = (struct chatdir_usage){.bytes = c.bytes,
+                                  .changed_bytes = c.changed_bytes,
                                   .begun_ns = (int64_t)begun.tv_sec * 1000000000 + begun.tv_nsec,
                                   .partial = over};
     return rc;
@@ -100,16 +108,16 @@ int chatdir_usage(const char *root, const struct id *user_id, struct chatdir_usa
         sizeof(path)) {
         return too_long(e);
     }
-    return count_below(path, 1, ret, e);
+    return count_below(path, 1, 0, ret, e);
 }
 
 int chatdir_chat_usage(const char *root, const struct id *user_id, const struct id *chat_id,
-                       struct chatdir_usage *ret, struct err *e)
+                       int64_t since_ns, struct chatdir_usage *ret, struct err *e)
 {
     char path[4096];
     if ((size_t)snprintf(path, sizeof(path), "%s/%s/chats/%s", root, ID_STR(user_id),
                          ID_STR(chat_id)) >= sizeof(path)) {
         return too_long(e);
     }
-    return count_below(path, 0, ret, e);
+    return count_below(path, 0, since_ns, ret, e);
 }

@@ -74,3 +74,19 @@ int store_counted_of(struct store_tx *tx, const struct id *user_id, const struct
     }
     return 0;
 }
+
+int store_counted_chat(struct store_tx *tx, const struct id *user_id, const struct id *chat_id,
+                       int64_t *ret_scanned_ns, int64_t *ret_put_bytes, struct err *e)
+{
+    struct stmt st;
+    if (scanned_ns(tx, user_id, ret_scanned_ns, e) != 0 ||
+        stmt_open(&st, tx->conn, "file",
+                  "SELECT COALESCE(SUM(counted_bytes), 0) FROM files WHERE chat_id = ?"
+                  " AND counted_scan = (SELECT scan_n FROM workspaces WHERE user_id = ?)",
+                  e) != 0) {
+        return -1;
+    }
+    bind_id(&st, chat_id);
+    bind_id(&st, user_id);
+    return stmt_end_with_int(&st, ERR_INTERNAL, ret_put_bytes, e);
+}

@@ -31,8 +31,9 @@ int chatdir_history_md_path(const char *root, const struct id *user_id, const st
 
 struct chatdir_usage {
     int64_t bytes;
-    int64_t begun_ns; /* what has a ctime before was counted as it is */
-    bool partial;     /* there is more than one walk may look at: it is at least this */
+    int64_t changed_bytes; /* of these, what agents may have changed since the time asked about */
+    int64_t begun_ns;      /* what has a ctime before was counted as it is */
+    bool partial;          /* there is more than one walk may look at: it is at least this */
 };
 
 /* Σ st_size of the files and histories of the user's chats, each inode once, no link followed, however
@@ -40,9 +41,9 @@ struct chatdir_usage {
 int chatdir_usage(const char *root, const struct id *user_id, struct chatdir_usage *ret,
                   struct err *e) MUST_CHECK;
 
-/* The same of one chat alone. */
+/* The same of one chat alone; of its files also those that have changed since. */
 int chatdir_chat_usage(const char *root, const struct id *user_id, const struct id *chat_id,
-                       struct chatdir_usage *ret, struct err *e) MUST_CHECK;
+                       int64_t since_ns, struct chatdir_usage *ret, struct err *e) MUST_CHECK;
 
 /* --- removal: out of the way at once, back if the row stays, taken apart later. The quarantine is
  * a directory on the same file system, made if it is missing. ---------------------------------- */

@@ -23,4 +23,9 @@ int store_counted_scan(struct store_tx *tx, const struct id *user_id, int64_t be
 int store_counted_of(struct store_tx *tx, const struct id *user_id, const struct id *file_id,
                      const struct file_gone *gone, int64_t *ret, struct err *e) MUST_CHECK;
 
+/* When the user's last scan began, and of the chat's files what was put since. Stays so while
+ * store_usage_hold does. */
+int store_counted_chat(struct store_tx *tx, const struct id *user_id, const struct id *chat_id,
+                       int64_t *ret_scanned_ns, int64_t *ret_put_bytes, struct err *e) MUST_CHECK;
+
 #endif

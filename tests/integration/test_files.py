@@ -593,6 +593,18 @@ class Uncounted(FileCase):
         self.assertEqual(self.client.put("mine", b"x" * self.room)[0], 201)
         self.assert_full()
 
+    def test_a_chat_makes_room_for_what_was_counted(self):
+        user_id = self.client.chat["user_id"]
+        other = FileClient(self.gateway, self.gateway.new_chat(user_id))
+        self.client.put("mine", b"x" * (self.room - 100_000))
+        room = self.QUOTA - self.client.used()
+        self.assertEqual(other.put("others", b"y" * room)[0], 201)
+        with open(os.path.join(other.files, "sparse"), "wb") as file:
+            file.truncate(100_000_000)
+        self.assertEqual(self.client.ask("DELETE", f"/chats/{other.chat_id}")[0], 204)
+        self.assertEqual(self.client.put("again", b"y" * room)[0], 201)
+        self.assertEqual(self.client.put("too much", bytes(room))[0], 507)
+
     def test_one_that_a_scan_has_seen_makes_room_at_once(self):
         self.agent("seen", 50_000)
         time.sleep(0.05)
