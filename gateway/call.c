@@ -3,6 +3,7 @@
 
 #include "idempotency.h"
 #include "identity.h"
+#include "limits.h"
 #include "meters.h"
 #include "op.h"
 #include "services.h"
@@ -68,8 +69,29 @@ static void count_call(const struct call *c)
         meters_request(c->s->meters, c->op, c->status, clock_boot_us(c->s->clock) - c->started_us);
 }
 
+/* A path that is none, a link that does not hold: 401 was counted where the proof was looked at, and
+ * who gets 416 has been let in. */
+static bool refused_a_stranger(const struct call *c)
+{
+    bool open = !c->op || (c->op->role == ROLE_NONE && c->op->audit[0].kind);
+    int status = c->rc ? err_code_http(c->e.code) : 0;
+
+    return open && id_is_zero(&c->caller.key_id) && status >= 400 && status < 500 &&
+           status != 401 && status != 416 && status != 429;
+}
+
+static void count_refusal(struct call *c)
+{
+    struct err over;
+
+    if (refused_a_stranger(c) && limits_refusal(c->s->limits, c->caller.address,
+                                                clock_boot_us(c->s->clock), &c->retry_s, &over))
+        c->e = over;
+}
+
 void call_finish(struct call *c)
 {
+    count_refusal(c);
     if (c->rc)
         c->status = err_code_http(c->e.code);
     else if (!c->status)

@@ -1,6 +1,6 @@
 /*
  * How often a caller may ask (security.rate_limit): each key so many calls a second with a burst, and
- * each address so many refused proofs of who it is. Loop thread.
+ * each address so many refusals without one. Loop thread.
  */
 #ifndef GATEWAY_LIMITS_H
 #define GATEWAY_LIMITS_H

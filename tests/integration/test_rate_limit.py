@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import tempfile
 import time
 import unittest
 
 from bot import Bot
+from files import FileClient
 from gateway import BIN, Gateway
 from ws import WsHandshakeError
 
@@ -62,6 +64,26 @@ class Rates(unittest.TestCase):
         self.assertEqual(refused.exception.status, 429)
         self.assertEqual(self.get(key)[0], 200)
         self.assertEqual(self.gateway.rest("GET", "//healthz", key="")[0], 200)
+
+    def test_links_that_do_not_hold_are_slowed_down_and_those_that_do_go_on(self):
+        client = FileClient(self.gateway)
+        path = f"/chats/{client.chat_id}/artifacts?name=a"
+        artifact = json.loads(client.ask("POST", path, b"x")[2])["artifact_id"]
+        link = self.gateway.expect(200, "GET", f"/artifacts/{artifact}/download")["url"]
+        link = "//" + link.split("/", 3)[3]
+        guess = re.sub("signature=[^&]*", "signature=aa", link)
+        self.assert_slowed_down(guess, 403)
+        self.assertEqual(self.gateway.rest("GET", link, key="")[0], 200)
+        self.assertEqual(self.get(self.gateway.new_key())[0], 200)
+
+    def test_paths_that_are_none_are_slowed_down(self):
+        self.assert_slowed_down("//nothing", 404)
+
+    def assert_slowed_down(self, path, status):
+        seen = [self.gateway.rest("GET", path, key="") for _ in range(self.BURST + 5)]
+        self.assertEqual(seen[0][0], status)
+        self.assertEqual((seen[-1][0], seen[-1][2]["code"]), (429, "rate_limited"))
+        self.assertIn("Retry-After", seen[-1][1])
 
 
 class Places(unittest.TestCase):
