@@ -86,6 +86,16 @@ static bool is_header_text(const char *s)
     return true;
 }
 
+static int out_of_range(struct call *c, int64_t size_bytes, struct err *e)
+{
+    char line[64];
+
+    snprintf(line, sizeof line, "Content-Range: bytes */%lld\r\n", (long long)size_bytes);
+    c->extra = arena_strndup(c->arena, line, strlen(line));
+    return err_set(e, ERR_RANGE_NOT_SATISFIABLE, "the artifact has %lld bytes",
+                   (long long)size_bytes);
+}
+
 /* One range is served; several, which no link needs, as the whole. */
 static int take_range(struct call *c, struct object_reading *r, struct err *e)
 {
@@ -94,8 +104,7 @@ static int take_range(struct call *c, struct object_reading *r, struct err *e)
                                             : 0;
 
     if (n < 0)
-        return err_set(e, ERR_RANGE_NOT_SATISFIABLE, "the artifact has %lld bytes",
-                       (long long)r->info.size_bytes);
+        return out_of_range(c, r->info.size_bytes, e);
     r->range = n == 1 ? ranges[0] : (struct http_range){0, r->info.size_bytes};
     if (n == 1) {
         c->status = 206;
