@@ -29,6 +29,21 @@ static void remove_temp(int dir, const char *name)
     }
 }
 
+/* The chat may be deleted while a file arrives: its directory is taken apart then. */
+static bool dir_gone(const struct chatfiles *d)
+{
+    struct stat chat, files;
+    return (fstat(d->chat_fd, &chat) == 0 && chat.st_nlink == 0) ||
+           (fstat(d->files_fd, &files) == 0 && files.st_nlink == 0);
+}
+
+static int dir_fail(const struct chatfiles *d, int sys, const char *what, struct err *e)
+{
+    return sys == ENOENT || dir_gone(d)
+               ? err_set(e, ERR_CHAT_NOT_FOUND, "the chat has been deleted")
+               : chatfile_fail(e, sys, what);
+}
+
 /* --- writing ---------------------------------------------------------------------------------- */
 
 static void temp_name(char ret[static CHATFILE_TEMP])
@@ -66,7 +81,7 @@ static int open_new(struct chatfile *f, struct err *e)
         f->fd = open_named(f);
     }
     if (f->fd < 0) {
-        return chatfile_fail(e, errno, "making a file");
+        return dir_fail(&f->dir, errno, "making a file", e);
     }
     bool give = geteuid() == 0;
     if (fchmod(f->fd, FILE_MODE) != 0 || (give && fchown(f->fd, f->dir.uid, f->dir.gid) != 0)) {
@@ -140,8 +155,7 @@ static int give_temp_name(struct chatfile *f, struct err *e)
     if (linkat(AT_FDCWD, self, f->dir.chat_fd, f->temp, AT_SYMLINK_FOLLOW) != 0) {
         int sys = errno;
         f->temp[0] = '\0';
-        return sys == ENOENT ? err_set(e, ERR_CHAT_NOT_FOUND, "the chat has been deleted")
-                             : chatfile_fail(e, sys, "naming a file");
+        return dir_fail(&f->dir, sys, "naming a file", e);
     }
     return 0;
 }
@@ -230,7 +244,8 @@ int chatfile_place(struct chatfile *f, const char *name, bool fresh, struct file
         rc = try_place(f, name, fresh, ret_gone, e);
     }
     if (rc == 1) {
-        return err_set(e, ERR_CONFLICT, "the agent keeps changing this name");
+        return dir_gone(&f->dir) ? dir_fail(&f->dir, ENOENT, "placing a file", e)
+                                 : err_set(e, ERR_CONFLICT, "the agent keeps changing this name");
     }
     if (rc != 0) {
         return -1;

@@ -1,4 +1,4 @@
-/* Removing many files of a chat costs one write of its directory, not one a file. */
+/* Files of a chat on disk: many removals are one sync, and the chat may go while one arrives. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -71,10 +71,44 @@ static void many_removals_are_one_sync(void **state)
     chatfiles_close(&d);
 }
 
+static void a_file_for_a_chat_that_is_gone_is_chat_not_found(void **state)
+{
+    char top[64];
+    struct chatfiles d;
+    struct chatfile f;
+    struct err e;
+    (void)state;
+    open_place(top, &d);
+    assert_int_equal(unlinkat(d.chat_fd, "files", AT_REMOVEDIR), 0);
+    assert_int_equal(rmdir(top), 0);
+    assert_int_equal(chatfile_begin(&d, &f, &e), -1);
+    assert_int_equal(e.code, ERR_CHAT_NOT_FOUND);
+}
+
+static void a_file_whose_chat_goes_before_it_is_placed_is_chat_not_found(void **state)
+{
+    char top[64];
+    struct chatfiles d;
+    struct chatfile f;
+    struct file_stamp stamp;
+    struct file_gone gone;
+    struct err e;
+    (void)state;
+    open_place(top, &d);
+    assert_int_equal(chatfile_begin(&d, &f, &e), 0);
+    assert_int_equal(unlinkat(f.dir.chat_fd, "files", AT_REMOVEDIR), 0);
+    assert_int_equal(chatfile_place(&f, "name", false, &stamp, &gone, &e), -1);
+    assert_int_equal(e.code, ERR_CHAT_NOT_FOUND);
+    chatfile_end(&f);
+    assert_int_equal(rmdir(top), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(many_removals_are_one_sync),
+        cmocka_unit_test(a_file_for_a_chat_that_is_gone_is_chat_not_found),
+        cmocka_unit_test(a_file_whose_chat_goes_before_it_is_placed_is_chat_not_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
