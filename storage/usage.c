@@ -122,7 +122,7 @@ int store_usage_add(struct store_tx *tx, const struct id *user_id, int64_t delta
         return err_set(e, ERR_WORKSPACE_QUOTA_EXCEEDED, "%lld of %lld bytes are used",
                        (long long)u.used_bytes, (long long)u.quota_bytes);
     }
-    /* Only what was counted is taken off: less than nothing would be a fault, which a scan mends. */
+    /* Only what was counted is taken off: less than nothing is a fault, which a scan mends. */
     int64_t used = delta_bytes < -u.used_bytes ? 0 : u.used_bytes + delta_bytes;
     return delta_bytes != 0 ? put(tx, user_id, used, delta_bytes > 0, e) : 0;
 }
