@@ -97,17 +97,21 @@ static bool namespace_read(const char *proc, char ret[static 64])
     return n > 0;
 }
 
-/* utime and stime, fields 14 and 15 of stat, behind the name in its last parenthesis. */
+/* utime, stime, cutime and cstime, fields 14 to 17 of stat, behind the name in its last parenthesis: its
+ * own time and that of the children it has waited for, with theirs. leaseinit waits for orphans, so the
+ * time of what has ended is in the sum of those that live. */
 static int64_t cpu_read(const char *proc)
 {
     char text[TEXT_MAX];
     const char *at = text_read(proc, "stat", text) ? strrchr(text, ')') : NULL;
     unsigned long long user, kernel;
+    long long children_user, children_kernel;
 
-    if (!at ||
-        sscanf(at, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &kernel) != 2)
+    if (!at || sscanf(at, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %lld %lld",
+                      &user, &kernel, &children_user, &children_kernel) != 4)
         return 0;
-    return (int64_t)((user + kernel) * 1000000 / (unsigned long long)sysconf(_SC_CLK_TCK));
+    user += kernel + (unsigned long long)(children_user + children_kernel);
+    return (int64_t)(user * 1000000 / (unsigned long long)sysconf(_SC_CLK_TCK));
 }
 
 static int64_t kilobytes_read(const char *proc, const char *key)

@@ -279,21 +279,11 @@ static int limit_set(struct keep_cgroups *c, struct keep_guard *g, const struct 
     return -1;
 }
 
-/* Version 1 may count CPU time in a hierarchy of its own, version 2 does in every group. A sandbox
- * without limits has no group, and its reader adds up processes. */
-static void account_cpu(struct keep_cgroups *c, struct keep_guard *g, const struct keep_spec *s)
-{
-    struct hierarchy h = find_hierarchy("cpuacct");
-    if (c->n > 0 && h.found && !h.v2)
-        (void)group_get(c, g, h.base, s->session);
-}
-
 void cgroups_make(struct keep_cgroups *c, struct keep_guard *g, const struct keep_spec *s)
 {
     const uint64_t wanted[LIMITS] = {s->memory_bytes, s->pids, s->cpus_milli};
     for (enum keep_limit i = 0; i < LIMITS; i++)
         c->missing[i] = wanted[i] != 0 && limit_set(c, g, s, i) < 0;
-    account_cpu(c, g, s);
 }
 
 int cgroups_join(const struct keep_cgroups *c)

@@ -15,6 +15,8 @@ for line in sys.stdin:
         end = time.process_time() + 0.3
         while time.process_time() < end:
             pass
+    elif word == "burn-and-end":
+        subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 0.4: pass"])
     elif word == "grow":
         kept.append(bytearray(b"x") * (int(n) << 20))
     elif word == "drop":
@@ -64,6 +66,11 @@ class Stats(unittest.TestCase):
         self.assertGreaterEqual(second["memory_peak_bytes"], second["memory_bytes"] - 10 * MIB)
         self.assertEqual(second["pids"] - first["pids"], 5)
         self.assertGreater(second["at"], first["at"])
+
+    def test_the_time_of_a_process_that_has_ended_is_not_lost(self):
+        before = self.stats()["cpu_usage_us"]
+        self.tell("burn-and-end")
+        self.assertGreaterEqual(self.stats()["cpu_usage_us"] - before, 380_000)
 
     def test_the_peak_stays_when_memory_is_given_back(self):
         self.tell("grow 80")
