@@ -8,10 +8,11 @@
 
 #include "output.h"
 
-#define API_ROOT     "/api/v1"
-#define API_ROOT_LEN (sizeof(API_ROOT) - 1)
-#define HEADERS_MAX  8
-#define STALL_MS     300000L
+#define API_ROOT          "/api/v1"
+#define PROBLEM_ARENA_CAP (1024UL * 1024)
+#define API_ROOT_LEN      (sizeof(API_ROOT) - 1)
+#define HEADERS_MAX       8
+#define STALL_MS          300000L
 
 struct api {
     const struct api_access *access;
@@ -302,6 +303,19 @@ int api_exit_code(long status)
     default:
         return EXIT_FAILED;
     }
+}
+
+int api_refused(const struct api_answer *a)
+{
+    struct arena *arena = arena_new(PROBLEM_ARENA_CAP);
+    struct api_problem p;
+    if (arena == NULL) {
+        return EXIT_FAILED;
+    }
+    api_problem_read(a, arena, &p);
+    api_problem_print(&p);
+    arena_free(arena);
+    return api_exit_code(a->status);
 }
 
 int api_exit_code_of_err(const struct err *e)

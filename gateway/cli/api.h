@@ -102,6 +102,9 @@ void api_problem_read(const struct api_answer *a, struct arena *arena, struct ap
 /* "leasectl: chat_not_found: There is no such chat here: … (request id …)" on stderr. */
 void api_problem_print(const struct api_problem *p);
 
+/* Prints what a refusal says; its exit code. */
+int api_refused(const struct api_answer *a);
+
 int api_exit_code(long status);
 int api_exit_code_of_err(const struct err *e);
 

@@ -63,7 +63,7 @@ static int ask(struct fetching *f, const char *path, const struct view *view, vo
             json_decode_lenient(answer.body.data, answer.body.len, view->fields, obj, f->arena, &e);
     }
     if (rc != 0 || refused) {
-        code = refused ? file_refused(&answer) : report_err(&e);
+        code = refused ? api_refused(&answer) : report_err(&e);
     }
     api_answer_done(&answer);
     return code;

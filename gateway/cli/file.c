@@ -59,19 +59,6 @@ int sum_end(EVP_MD_CTX *md, char ret[static SUM_TEXT], struct err *e)
     return 0;
 }
 
-int file_refused(const struct api_answer *a)
-{
-    struct arena *arena = arena_new(ARENA_CAP);
-    struct api_problem p;
-    if (arena == NULL) {
-        return EXIT_FAILED;
-    }
-    api_problem_read(a, arena, &p);
-    api_problem_print(&p);
-    arena_free(arena);
-    return api_exit_code(a->status);
-}
-
 /* --- put ------------------------------------------------------------------------------------- */
 
 struct upload {

@@ -25,7 +25,4 @@ void file_path(const struct options *o, const char *name, struct buf *ret);
 EVP_MD_CTX *sum_new(void); /* SHA-256; NULL without memory */
 int sum_end(EVP_MD_CTX *md, char ret[static SUM_TEXT], struct err *e) MUST_CHECK; /* frees */
 
-/* Tells the gateway's refusal on stderr; its exit code. */
-int file_refused(const struct api_answer *a);
-
 #endif

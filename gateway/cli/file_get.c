@@ -53,7 +53,7 @@ static int tell_refusal(struct download *d, const struct api_answer *head)
     struct err e;
     api_answer_init(&answer);
     bool told = api_transfer(d->api, &t, &answer, &e) == 0 && !api_answer_ok(&answer);
-    int code = file_refused(told ? &answer : head);
+    int code = api_refused(told ? &answer : head);
     api_answer_done(&answer);
     return code;
 }
@@ -177,7 +177,7 @@ static int transfer(struct download *d)
         api_answer_init(&answer);
         int rc = fetch(d, &answer, &e);
         bool refused = rc == 0 && !api_answer_ok(&answer);
-        int code = d->faulty ? report_err(&d->fault) : refused ? file_refused(&answer) : EXIT_OK;
+        int code = d->faulty ? report_err(&d->fault) : refused ? api_refused(&answer) : EXIT_OK;
         api_answer_done(&answer);
         if (code != EXIT_OK) {
             return code;

@@ -5,8 +5,7 @@
 #include "command.h"
 #include "request.h"
 
-#define ARENA_CAP (1024UL * 1024)
-#define LEAD      '\xc2' /* of a control character of two bytes */
+#define LEAD '\xc2' /* of a control character of two bytes */
 
 struct shown {
     bool terminal; /* an agent is not to be trusted with one: only text goes through */
@@ -42,20 +41,6 @@ static bool show(void *ctx, const char *data, size_t len)
     return fflush(stdout) == 0;
 }
 
-static int refused(const struct api_answer *a)
-{
-    struct arena *arena = arena_new(ARENA_CAP);
-    struct api_problem p;
-
-    if (arena == NULL) {
-        return EXIT_FAILED;
-    }
-    api_problem_read(a, arena, &p);
-    api_problem_print(&p);
-    arena_free(arena);
-    return api_exit_code(a->status);
-}
-
 static int fetch(struct api *api, const char *path)
 {
     struct shown shown = {.terminal = isatty(STDOUT_FILENO) == 1};
@@ -66,7 +51,7 @@ static int fetch(struct api *api, const char *path)
     api_answer_init(&answer);
     int code = api_fetch(api, path, &sink, &answer, &e) < 0 ? report_err(&e)
                : api_answer_ok(&answer)                     ? EXIT_OK
-                                                            : refused(&answer);
+                                                            : api_refused(&answer);
     api_answer_done(&answer);
     return code == EXIT_OK && ferror(stdout) ? EXIT_FAILED : code;
 }
