@@ -28,7 +28,7 @@ const char config_template[] =
     "\n"
     "logging:\n"
     "  level: info                             # debug | info | warning | error\n"
-    "  output: stdout                          # stdout | file | otel\n"
+    "  output: stdout                          # stdout | file\n"
     "  format: json                            # json | text\n"
     "  file_path: \"\"                           # for output: file\n"
     "\n"

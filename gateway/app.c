@@ -275,8 +275,6 @@ static int log_make(struct app *a, struct err *e)
         a->log_fd = open(l->file_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
         if (a->log_fd < 0)
             return err_sys(e, ERR_INTERNAL, errno, "open logging.file_path %s", l->file_path);
-    } else if (l->output == LOG_TO_OTEL) {
-        return err_set(e, ERR_INTERNAL, "logging.output otel is not supported yet");
     }
     a->s.log = log_new(a->log_fd, (enum log_level)l->level, (enum log_format)l->format);
     return a->s.log ? 0 : err_set(e, ERR_INTERNAL, "no memory for the log");

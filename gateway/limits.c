@@ -4,12 +4,14 @@
 #include <string.h>
 #include <uthash.h>
 
-#define NAME_SIZE   64
-#define BUCKETS_MAX 100000 /* of those that are over; beyond it nobody new is counted */
+#include "peer_group.h"
+
+#define BUCKETS_MAX LIMITS_COUNTED_MAX
+#define EVICT_LOOKS 8 /* at the oldest ones, for one that nothing is lost with */
 
 /* What was taken, as the time until which it is paid off. */
 struct bucket {
-    char name[NAME_SIZE]; /* key id or address, zeros behind it */
+    uint8_t name[16]; /* key id or group of addresses */
     int64_t paid_us;
     UT_hash_handle hh;
 };
@@ -60,20 +62,45 @@ void limits_cleanup(struct limits *l, int64_t now_us)
     clean(&l->addresses, now_us);
 }
 
-static struct bucket *bucket_get(struct bucket **table, const void *name, size_t len)
+/* Takes out one that is paid off, else of the oldest ones that with the least to pay. True: that was
+ * still owed. */
+static bool evict(struct bucket **table, int64_t now_us)
 {
-    char padded[NAME_SIZE] = {0};
-    struct bucket *b;
+    struct bucket *least = NULL;
+    bool owed;
 
-    memcpy(padded, name, len < NAME_SIZE ? len : NAME_SIZE);
-    HASH_FIND(hh, *table, padded, NAME_SIZE, b);
-    if (b || HASH_COUNT(*table) >= BUCKETS_MAX)
+    for (int i = 0; i < EVICT_LOOKS && (!least || least->paid_us > now_us); i++) {
+        struct bucket *b = *table;
+
+        if (!least || b->paid_us < least->paid_us)
+            least = b;
+        HASH_DEL(*table, b); /* behind all others: who comes next is looked at next */
+        HASH_ADD(hh, *table, name, sizeof b->name, b);
+    }
+    owed = least->paid_us > now_us;
+    HASH_DEL(*table, least);
+    free(least);
+    return owed;
+}
+
+/* When so many owe something that one of them has to be forgotten, whoever is new has one call
+ * instead of a burst: to come from ever other addresses gains nothing. */
+static struct bucket *bucket_get(const struct limits *l, struct bucket **table,
+                                 const uint8_t name[static 16], int64_t now_us)
+{
+    struct bucket *b;
+    bool crowded;
+
+    HASH_FIND(hh, *table, name, sizeof b->name, b);
+    if (b)
         return b;
     b = calloc(1, sizeof *b);
     if (!b)
         return NULL;
-    memcpy(b->name, padded, NAME_SIZE);
-    HASH_ADD(hh, *table, name, NAME_SIZE, b);
+    crowded = HASH_COUNT(*table) >= BUCKETS_MAX && evict(table, now_us);
+    b->paid_us = crowded ? now_us + l->burst_us - l->each_us : 0;
+    memcpy(b->name, name, sizeof b->name);
+    HASH_ADD(hh, *table, name, sizeof b->name, b);
     return b;
 }
 
@@ -101,13 +128,16 @@ int limits_call(struct limits *l, const struct id *key_id, int64_t now_us, int *
 {
     if (!l->each_us)
         return 0;
-    return take(l, bucket_get(&l->keys, key_id->b, sizeof key_id->b), now_us, ret_retry_s, e);
+    return take(l, bucket_get(l, &l->keys, key_id->b, now_us), now_us, ret_retry_s, e);
 }
 
 int limits_refusal(struct limits *l, const char *address, int64_t now_us, int *ret_retry_s,
                    struct err *e)
 {
+    struct peer_group group;
+
     if (!l->each_us)
         return 0;
-    return take(l, bucket_get(&l->addresses, address, strlen(address)), now_us, ret_retry_s, e);
+    peer_group_of_text(address, &group);
+    return take(l, bucket_get(l, &l->addresses, group.b, now_us), now_us, ret_retry_s, e);
 }

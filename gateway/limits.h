@@ -1,12 +1,15 @@
 /*
  * How often a caller may ask (security.rate_limit): each key so many calls a second with a burst, and
- * each address so many refusals without one. Loop thread.
+ * each address (of IPv6: each /64) so many refusals without one. Loop thread.
  */
 #ifndef GATEWAY_LIMITS_H
 #define GATEWAY_LIMITS_H
 
 #include "leasehold/config.h"
 #include "leasehold/id.h"
+
+/* So many keys, and so many addresses, are remembered; beyond it the one that owes least makes room. */
+#define LIMITS_COUNTED_MAX 100000
 
 struct limits;
 

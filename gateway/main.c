@@ -288,7 +288,7 @@ int main(int argc, char **argv)
         return bad_usage("what shall I do?", NULL);
     if (wants_help(argc, argv))
         return fputs(usage, stdout) < 0;
-    if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "version"))
+    if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-v") || !strcmp(argv[1], "version"))
         return puts("leasehold " LEASEHOLD_VERSION) < 0;
     if (argv[1][0] != '-')
         w.name = argv[1];

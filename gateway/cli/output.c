@@ -189,6 +189,19 @@ void output_object(const struct field *fields, const void *obj, bool show_secret
 
 #define CELL_MAX 64 /* of a column, in bytes */
 
+/* The first, and how many more there are: the object and --json have them all. */
+static void print_list_cell(const struct field *f, const struct list *list, FILE *out)
+{
+    if (list->n == 0 || f->fields != NULL) {
+        print_str(NULL, out);
+        return;
+    }
+    print_scalar(f->elem_kind, f, list->items, out);
+    if (list->n > 1) {
+        fprintf(out, "+%zu", list->n - 1);
+    }
+}
+
 static int cell_text(const struct field *f, const char *item, char ret[static CELL_MAX])
 {
     FILE *cell = fmemopen(ret, CELL_MAX, "w"); /* cuts what is longer */
@@ -196,7 +209,11 @@ static int cell_text(const struct field *f, const char *item, char ret[static CE
     if (cell == NULL) {
         return 0;
     }
-    print_scalar(f->kind, f, item + f->offset, cell);
+    if (f->kind == FIELD_KIND_LIST) {
+        print_list_cell(f, (const void *)(item + f->offset), cell);
+    } else {
+        print_scalar(f->kind, f, item + f->offset, cell);
+    }
     fclose(cell);
     ret[CELL_MAX - 1] = '\0';
     size_t len = strlen(ret);

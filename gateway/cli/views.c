@@ -272,7 +272,7 @@ const struct view view_killed_key = {.fields = killed_key_fields,
 struct api_key_view {
     char *key_id, *name, *role;
     struct list allowed_users; /* char * */
-    char *default_user, *created_at, *expires_at, *revoked_at;
+    char *default_user, *created_at, *expires_at, *revoked_at, *last_used_at;
 };
 
 struct created_key_view {
@@ -281,15 +281,11 @@ struct created_key_view {
 };
 
 static const struct field api_key_fields[] = {
-    FIELD_STR(struct api_key_view, key_id),
-    FIELD_STR(struct api_key_view, name),
-    FIELD_STR(struct api_key_view, role),
-    FIELD_STRLIST(struct api_key_view, allowed_users),
-    FIELD_STR(struct api_key_view, default_user),
-    FIELD_STR(struct api_key_view, created_at),
-    FIELD_STR(struct api_key_view, expires_at),
-    FIELD_STR(struct api_key_view, revoked_at),
-    {0},
+    FIELD_STR(struct api_key_view, key_id),       FIELD_STR(struct api_key_view, name),
+    FIELD_STR(struct api_key_view, role),         FIELD_STRLIST(struct api_key_view, allowed_users),
+    FIELD_STR(struct api_key_view, default_user), FIELD_STR(struct api_key_view, created_at),
+    FIELD_STR(struct api_key_view, expires_at),   FIELD_STR(struct api_key_view, revoked_at),
+    FIELD_STR(struct api_key_view, last_used_at), {0},
 };
 
 const struct view view_api_key = {.fields = api_key_fields, .size = sizeof(struct api_key_view)};
@@ -300,6 +296,8 @@ static const struct field api_key_columns[] = {
     FIELD_STR(struct api_key_view, created_at),
     FIELD_STR(struct api_key_view, expires_at),
     FIELD_STR(struct api_key_view, revoked_at),
+    FIELD_STR(struct api_key_view, last_used_at),
+    FIELD_STRLIST(struct api_key_view, allowed_users),
     FIELD_STR(struct api_key_view, name),
     {0},
 };

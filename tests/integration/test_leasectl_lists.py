@@ -93,6 +93,10 @@ class LeasectlLists(unittest.TestCase):
         out = self.ctl("key", "update", key_id, "--role", "viewer", "--allowed-user", self.user).stdout
         self.assertRegex(out, rf"role +viewer\n(.*\n)*allowed_users +{self.user}")
         self.ctl("chat", "create", "--user", self.user, key=key, code=4)
+        names, *rows = self.rows("key", "ls")
+        [row] = [row for row in rows if row[0] == key_id]
+        self.assertEqual(row[names.index("allowed_users")], self.user)
+        self.assertRegex(row[names.index("last_used_at")], r"^2\d{3}-\d\d-\d\dT")
         self.ctl("key", "revoke", key_id)
         self.ctl("chat", "ls", key=key, code=4)
         self.ctl("key", "revoke", str(uuid.uuid4()), code=3)

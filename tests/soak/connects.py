@@ -14,6 +14,7 @@ import struct
 import sys
 import time
 import types
+from collections import Counter
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "support")]
@@ -29,7 +30,22 @@ MEMORY_SLACK = 16 * 1024 * 1024  # of the allocator, whatever the count
 
 
 def descriptors(pid):
-    return len(os.listdir(f"/proc/{pid}/fd"))
+    """What each of them is, without numbers of sockets and the like, sorted. A reader of the store opens
+    the log when it first reads: the databases themselves are counted, their logs are not."""
+    found = []
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            found.append(os.readlink(f"/proc/{pid}/fd/{fd}").split(":[")[0])
+        except FileNotFoundError:
+            pass
+    return sorted(what for what in found if not what.endswith("-wal"))
+
+
+def difference(what, before, after):
+    if not isinstance(before, list):
+        return f"{what}: {before} before, {after} behind"
+    more, less = (dict(Counter(x) - Counter(y)) for x, y in ((after, before), (before, after)))
+    return f"{what}: {len(before)} before, {len(after)} behind; more {more}, less {less}"
 
 
 def memory(pid):
@@ -164,7 +180,7 @@ class Connects:
 
     def compare(self, before):
         after = self.look()
-        return [f"{what}: {before[what]} before, {after[what]} behind" for what in before
+        return [difference(what, before[what], after[what]) for what in before
                 if after[what] != before[what]]
 
     def pids(self):

@@ -182,8 +182,6 @@ static void commented_variants_load(void **state)
     assert_string_equal(((char **)b->bundles.items)[0], "n@1.2");
     assert_false(b->record_history);
     config_done(&c);
-    assert_loads("logging: {output: otel}\notel: {logs_endpoint: 'http://127.0.0.1:4318'}\n");
-    config_done(&c);
 }
 
 static void keys_without_a_value_keep_their_default(void **state)

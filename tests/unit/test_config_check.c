@@ -139,7 +139,7 @@ static void checks_between_keys_name_where_the_value_stands(void **state)
     assert_refused("docker: {base_url: 'http://x'}\n", ":1: docker.base_url must be");
     assert_refused("docker: {base_url: 'unix://x'}\n", ":1: docker.base_url must be");
     assert_refused("logging: {output: file}\n", ":1: logging.output file needs");
-    assert_refused("logging: {output: otel}\n", ":1: logging.output otel needs");
+    assert_refused("logging: {output: otel}\n", ":1: logging.output: otel is not supported");
     assert_refused("storage: {kind: mysql}\n", ":1: storage.kind must be one of: sqlite, postgres");
     assert_refused("storage: {kind: postgres, dsn_file: dsn}\n",
                    ":1: storage.kind: postgres is not supported by this build yet");
