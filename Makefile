@@ -6,6 +6,7 @@
 #
 #   make build           the release preset, into build/release/bin
 #   make install         programs and man pages below PREFIX (/usr/local); DESTDIR stages
+#   make package         a Debian package of it, build/package/leasehold_VERSION_ARCH.deb
 #   make deps            installs what builds, tests and lint need
 #   make format          lays out C
 #   make tidy            clang-tidy alone
@@ -29,6 +30,7 @@ SHELL := /bin/bash
 
 PYTHON := /usr/bin/python3
 PREFIX ?= /usr/local
+BIN := build/release/bin
 T ?= 60
 
 # $(call preset,NAME[,TARGETS])
@@ -122,14 +124,26 @@ format:
 
 # The helpers stand beside the binary that starts them; only the two commands are on the PATH.
 libdir = $(DESTDIR)$(PREFIX)/lib/leasehold
+unitdir = $(PREFIX)/lib/systemd/system
 .PHONY: install
 install: build
 	install -d $(libdir) $(DESTDIR)$(PREFIX)/bin
-	install -m 0755 $(addprefix build/release/bin/,leasehold leasectl leasedoor leasekeep leaseinit demo-agent lease-artifact) $(libdir)
+	install -m 0755 $(addprefix $(BIN)/,leasehold leasectl leasedoor leasekeep leaseinit demo-agent lease-artifact) $(libdir)
 	ln -sfn ../lib/leasehold/leasehold $(DESTDIR)$(PREFIX)/bin/leasehold
 	ln -sfn ../lib/leasehold/leasectl $(DESTDIR)$(PREFIX)/bin/leasectl
 	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/man/man1 docs/man/*.1
 	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/man/man8 docs/man/*.8
+	install -d $(DESTDIR)$(unitdir)
+	sed 's|@bindir@|$(PREFIX)/bin|' packaging/leasehold.service.in >$(DESTDIR)$(unitdir)/leasehold.service
+	chmod 0644 $(DESTDIR)$(unitdir)/leasehold.service
+
+# A Debian package in build/package. What it is made of is staged afresh each time.
+.PHONY: package
+package:
+	scripts/deps.sh build package
+	rm -rf build/package
+	$(MAKE) --no-print-directory install PREFIX=/usr DESTDIR=$(CURDIR)/build/package/stage
+	scripts/package.sh build/package/stage build/package
 
 .PHONY: deps
 deps:
@@ -168,10 +182,6 @@ soak: test-valgrind build
 .PHONY: sim
 sim: build
 	build/release/bin/lease_sim $(if $(SEED),--seed $(SEED),--time $(T)) $(if $(STEPS),--steps $(STEPS)) $(if $(V),--trace)
-
-.PHONY: package
-package:
-	@echo "make $@: not built yet (README.md, \"Not yet\")" >&2; exit 1
 
 .PHONY: clean
 clean:

@@ -3,11 +3,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+#define LEVELS_MAX 8 /* two are in use; a bound on the recursion */
 
 int rundir_paths(const char *run_dir, const struct id *session_id, struct rundir *ret,
                  struct err *e)
@@ -33,16 +36,64 @@ int rundir_make(const struct rundir *r, struct err *e)
     return 0;
 }
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *where)
+/* A mount beneath is not gone through. By the kind of mount, not by st_dev: an overlay file system
+ * answers another st_dev for its files than for their directories. -1 with errno. */
+static int open_beneath(int parent, const char *name)
 {
-    (void)st;
-    (void)where;
-    return type == FTW_DP || type == FTW_DNR ? rmdir(path) : unlink(path);
+    struct open_how how = {
+        .flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
+        .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV,
+    };
+
+    return (int)syscall(SYS_openat2, parent, name, &how, sizeof how);
+}
+
+static int remove_beneath(int parent, const char *name, int levels);
+
+/* Takes `fd`. */
+static int empty(int fd, int levels)
+{
+    DIR *dir = fdopendir(fd);
+    struct dirent *entry;
+    int rc = 0, sys;
+
+    if (!dir) {
+        sys = errno;
+        close(fd);
+        errno = sys;
+        return -1;
+    }
+    while (!rc && (errno = 0, entry = readdir(dir))) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            rc = remove_beneath(dirfd(dir), entry->d_name, levels);
+    }
+    sys = errno;
+    closedir(dir);
+    errno = sys;
+    return rc || sys ? -1 : 0;
+}
+
+static int remove_beneath(int parent, const char *name, int levels)
+{
+    int fd;
+
+    if (unlinkat(parent, name, 0) == 0 || errno == ENOENT)
+        return 0;
+    if (errno != EISDIR || levels == 0)
+        return -1;
+    fd = open_beneath(parent, name);
+    if (fd < 0 || empty(fd, levels - 1))
+        return -1;
+    return unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno == ENOENT ? 0 : -1;
 }
 
 int rundir_remove(const struct rundir *r, struct err *e)
 {
-    if (nftw(r->path, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) && errno != ENOENT)
+    int fd = open(r->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (fd < 0 && errno == ENOENT)
+        return 0;
+    if (fd < 0 || empty(fd, LEVELS_MAX) || (rmdir(r->path) && errno != ENOENT))
         return err_sys(e, ERR_SANDBOX_STOP_FAILED, errno, "remove the run directory");
     return 0;
 }
