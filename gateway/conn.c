@@ -327,7 +327,7 @@ static void uncork(struct server *s)
 
 /* --- input ----------------------------------------------------------------------------------- */
 
-void conn_feed(struct conn *c, const char *data, size_t len)
+void conn_feed(struct conn *c, char *data, size_t len)
 {
     while (len > 0 && !c->dead) {
         bool ws = c->state == CONN_WS || c->state == CONN_WS_CLOSING;
@@ -337,7 +337,7 @@ void conn_feed(struct conn *c, const char *data, size_t len)
     }
 }
 
-static void on_bytes(struct conn *c, const char *data, size_t len)
+static void on_bytes(struct conn *c, char *data, size_t len)
 {
     lws_set_timeout(c->wsi, NO_PENDING_TIMEOUT, 0); /* the one of the TLS handshake */
     conn_feed(c, data, len);

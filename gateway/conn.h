@@ -13,9 +13,9 @@
 #include <stdint.h>
 #include <uthash.h>
 
-#include "http_headers.h"
+#include "leasehold/http_headers.h"
+#include "leasehold/ws_reader.h"
 #include "server.h"
-#include "ws_frame.h"
 
 struct lws;
 
@@ -90,15 +90,9 @@ struct http_state {
 struct ws_protocol;
 struct ws_state {
     const struct ws_protocol *protocol;
-    uint8_t header[WS_HEADER_IN_MAX];
-    size_t header_len;
-    bool in_frame;
-    struct ws_frame frame; /* whose payload is arriving */
-    uint64_t arrived;
-    struct buf message; /* all fragments so far */
-    bool in_message;
-    bool finished; /* nothing of what the peer still sends matters */
-    char control[WS_CONTROL_MAX];
+    struct ws_reader reader;
+    struct buf message;  /* all fragments so far */
+    bool finished;       /* nothing of what the peer still sends matters */
     bool opened;         /* the handler knows it: ws_closed is due */
     int64_t ping_at_us;  /* boot clock; 0: it is not pinged */
     unsigned unanswered; /* pings since the last pong */
@@ -154,8 +148,9 @@ void conn_flush_gathered(struct conn *c); /* the same, while corked at the end o
 void conn_drop_queue(struct conn *c);
 void conn_drop_waiting(struct conn *c); /* all but the first: it may be written in part */
 
-/* Gives the bytes to the protocol that is spoken, request by request, frame by frame. */
-void conn_feed(struct conn *c, const char *data, size_t len);
+/* Gives the bytes to the protocol that is spoken, request by request, frame by frame; masks are lifted
+ * where the bytes lie. */
+void conn_feed(struct conn *c, char *data, size_t len);
 
 void conn_deadline(struct conn *c, int64_t ms); /* 0: none */
 void conn_linger(struct conn *c);               /* call when all is written */
@@ -187,7 +182,7 @@ void http_stream_end(struct conn *c);         /* frees; tells the handler if it 
 
 /* ws_callback.c */
 void ws_upgrade(struct conn *c, const struct http_head *head, struct http_request *r); /* takes */
-size_t ws_feed(struct conn *c, const char *data, size_t len);
+size_t ws_feed(struct conn *c, char *data, size_t len);
 void ws_written(struct conn *c);
 void ws_ping(struct conn *c, int64_t now_us); /* if it is time for one */
 void ws_forget(struct conn *c);

@@ -8,12 +8,11 @@
  *                   connection by its number, never by a struct lws *
  *   http_callback.c one HTTP request: head, body up to the cap, the answer
  *   http_stream.c   bodies that come and go in pieces
- *   http_headers.c  request line and header fields, read strictly
  *   ws_callback.c   one WebSocket: upgrade, bounded message assembler, bounded outbound queue
- *   ws_frame.c      frames
  *
- * libwebsockets carries bytes (its raw role); what they mean is read here, because its own parser
- * cannot keep the API's promises (docs/adr/0005-own-http-parser.md).
+ * libwebsockets carries bytes (its raw role); what they mean is read by base's http_headers.c and
+ * ws_reader.c, because its own parser cannot keep the API's promises
+ * (docs/adr/0005-own-http-parser.md).
  *
  * Nothing of libwebsockets or libuv is visible here. All functions are for the loop thread, unless
  * said otherwise. A number is never used again, so a reply to a connection that has gone is a
@@ -28,19 +27,9 @@
 #include "leasehold/buf.h"
 #include "leasehold/config.h"
 #include "leasehold/err.h"
+#include "leasehold/http_headers.h"
 #include "leasehold/lanes.h"
 #include "leasehold/log.h"
-
-enum http_method {
-    HTTP_GET,
-    HTTP_HEAD,
-    HTTP_POST,
-    HTTP_PUT,
-    HTTP_PATCH,
-    HTTP_DELETE,
-    HTTP_OPTIONS,
-    HTTP_OTHER
-};
 
 /* A complete request, made by the server only. The handler takes it and frees it with
  * http_request_free. Strings are NUL-terminated, checked to hold no NUL themselves; an absent header

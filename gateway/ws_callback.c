@@ -15,14 +15,6 @@
 #define KEY_TEXT     24           /* 16 bytes in base64 */
 #define MESSAGE_KEEP (64u * 1024) /* memory that is kept for the next message */
 
-enum {
-    CLOSE_PROTOCOL = 1002,
-    CLOSE_TYPE = 1003,
-    CLOSE_NO_CODE = 1005, /* never on the wire */
-    CLOSE_NOT_UTF8 = 1007,
-    CLOSE_LARGE = 1009,
-};
-
 struct ws_protocol {
     const char *name;
     bool local; /* on the node's unix socket, and only there */
@@ -122,6 +114,8 @@ void ws_upgrade(struct conn *c, const struct http_head *head, struct http_reques
     c->state = CONN_WS;
     conn_deadline(c, 0);
     buf_init(&c->ws.message, c->ws.protocol->message_max);
+    c->ws.reader =
+        (struct ws_reader){.sender = WS_FROM_CLIENT, .message_max = c->ws.protocol->message_max};
     c->ws.opened = h->ws_open(h->ctx, c->id, c->ws.protocol->name, r, &e) == 0;
     c->held = false;
     if (c->ws.opened) {
@@ -142,17 +136,18 @@ static void frame_send(struct conn *c, enum ws_opcode opcode, const char *data, 
     uint8_t header[WS_HEADER_OUT_MAX];
     struct buf b;
     buf_init(&b, WS_HEADER_OUT_MAX + len);
-    buf_add(&b, header, ws_frame_header(header, opcode, len));
+    buf_add(&b, header,
+            ws_frame_put(header, &(struct ws_frame){.fin = true, .opcode = opcode, .len = len}));
     buf_add(&b, data, len);
     conn_queue_gathered(c, &b);
     conn_flush_gathered(c);
 }
 
-static void close_send(struct conn *c, int code, const char *reason)
+static void close_send(struct conn *c, unsigned code, const char *reason)
 {
     char payload[WS_CONTROL_MAX + 1];
     size_t len = 0;
-    if (code != CLOSE_NO_CODE) {
+    if (code != WS_CODE_NONE) {
         payload[0] = (char)(code >> 8);
         payload[1] = (char)code;
         (void)snprintf(payload + 2, sizeof payload - 2, "%s", reason);
@@ -164,7 +159,7 @@ static void close_send(struct conn *c, int code, const char *reason)
 }
 
 /* The peer is wrong about the protocol: what it sends from here on has no meaning. */
-static void fail(struct conn *c, int code, const char *reason)
+static void fail(struct conn *c, unsigned code, const char *reason)
 {
     c->ws.finished = true;
     if (c->state == CONN_WS) {
@@ -231,7 +226,7 @@ void server_ws_close(struct server *s, uint64_t conn, int code, const char *reas
 {
     struct conn *c = conn_find(s, conn);
     if (c != NULL && c->state == CONN_WS) {
-        close_send(c, code, reason);
+        close_send(c, (unsigned)code, reason);
     }
 }
 
@@ -244,51 +239,32 @@ void ws_written(struct conn *c)
 
 /* --- input ----------------------------------------------------------------------------------- */
 
-static void on_close(struct conn *c)
+static void on_close(struct conn *c, const struct ws_event *event)
 {
-    const uint8_t *payload = (const uint8_t *)c->ws.control;
-    int code = CLOSE_NO_CODE;
-    if (c->ws.frame.len == 1) {
-        code = CLOSE_PROTOCOL;
-    } else if (c->ws.frame.len >= 2) {
-        code = payload[0] << 8 | payload[1];
-        code = ws_close_code_valid(code) ? code : CLOSE_PROTOCOL;
-        if (!utf8_valid(c->ws.control + 2, (size_t)c->ws.frame.len - 2)) {
-            code = CLOSE_NOT_UTF8;
-        }
-    }
     c->ws.finished = true;
     if (c->state == CONN_WS) {
-        close_send(c, code, "");
+        close_send(c, event->code, "");
     } else if (c->out == NULL) {
         conn_linger(c);
     }
 }
 
-static void on_control(struct conn *c)
+static void on_ping(struct conn *c, const struct ws_event *event)
 {
-    size_t len = (size_t)c->ws.frame.len;
-    if (c->ws.frame.opcode == WS_CLOSE) {
-        on_close(c);
-    } else if (c->ws.frame.opcode == WS_PONG) {
-        c->ws.unanswered = 0;
-    } else if (c->ws.frame.opcode == WS_PING && c->state == CONN_WS) {
-        /* A peer that sends pings and reads no pongs is a slow reader like any other. */
-        if (c->out_bytes + len > queue_max(c)) {
-            conn_kill(c);
-            return;
-        }
-        frame_send(c, WS_PONG, c->ws.control, len);
-    }
-}
-
-static void on_data(struct conn *c)
-{
-    struct ws_state *w = &c->ws;
-    if (!w->frame.fin) {
+    if (c->state != CONN_WS) {
         return;
     }
-    w->in_message = false;
+    /* A peer that sends pings and reads no pongs is a slow reader like any other. */
+    if (c->out_bytes + event->len > queue_max(c)) {
+        conn_kill(c);
+        return;
+    }
+    frame_send(c, WS_PONG, (const char *)event->data, event->len);
+}
+
+static void on_message(struct conn *c)
+{
+    struct ws_state *w = &c->ws;
     if (c->state == CONN_WS) {
         const struct server_handler *h = &c->server->handler;
         h->ws_message(h->ctx, c->id, w->message.data, w->message.len);
@@ -299,88 +275,47 @@ static void on_data(struct conn *c)
     buf_reset(&w->message);
 }
 
-/* Whether the frame may come here. Its payload has not been looked at, nor room made for it. */
-static bool frame_check(struct conn *c)
+static void on_piece(struct conn *c, const struct ws_event *event)
 {
-    struct ws_state *w = &c->ws;
-    enum ws_opcode opcode = w->frame.opcode;
-    if (opcode >= WS_CLOSE) {
-        return true;
+    if (!event->text) {
+        fail(c, WS_CODE_TYPE, "text messages only");
+        return;
     }
-    if (opcode == WS_BINARY) {
-        fail(c, CLOSE_TYPE, "text messages only");
-    } else if (w->in_message != (opcode == WS_CONTINUATION)) {
-        fail(c, CLOSE_PROTOCOL, "fragments out of order");
-    } else if (w->frame.len > w->message.cap - w->message.len) {
-        fail(c, CLOSE_LARGE, "message too long");
-    } else {
-        w->in_message = true;
-        return true;
-    }
-    return false;
-}
-
-static void frame_end(struct conn *c)
-{
-    c->ws.in_frame = false;
-    c->ws.header_len = 0;
-    if (c->ws.frame.opcode >= WS_CLOSE) {
-        on_control(c);
-    } else {
-        on_data(c);
+    buf_add(&c->ws.message, event->data, event->len);
+    if (!buf_ok(&c->ws.message)) {
+        conn_kill(c);
+    } else if (event->fin) {
+        on_message(c);
     }
 }
 
-static size_t feed_header(struct conn *c, const char *data)
+size_t ws_feed(struct conn *c, char *data, size_t len)
 {
-    struct ws_state *w = &c->ws;
-    w->header[w->header_len++] = (uint8_t)*data;
-    int n = ws_frame_parse(w->header, w->header_len, &w->frame);
-    if (n < 0) {
-        fail(c, CLOSE_PROTOCOL, "bad frame");
-    } else if (n > 0 && frame_check(c)) {
-        w->in_frame = true;
-        w->arrived = 0;
-        if (w->frame.opcode < WS_CLOSE) {
-            buf_add(&w->message, "", 0);
-        }
-        if (w->frame.len == 0) {
-            frame_end(c);
-        }
-    }
-    return 1;
-}
-
-static size_t feed_payload(struct conn *c, const char *data, size_t len)
-{
-    struct ws_state *w = &c->ws;
-    uint64_t missing = w->frame.len - w->arrived;
-    size_t take = len < missing ? len : (size_t)missing;
-    char *into = w->control + w->arrived;
-    if (w->frame.opcode >= WS_CLOSE) {
-        memcpy(into, data, take);
-    } else {
-        buf_add(&w->message, data, take);
-        if (!buf_ok(&w->message)) {
-            conn_kill(c);
-            return take;
-        }
-        into = w->message.data + w->message.len - take;
-    }
-    ws_frame_unmask(into, take, w->frame.mask, w->arrived);
-    w->arrived += take;
-    if (w->arrived == w->frame.len) {
-        frame_end(c);
-    }
-    return take;
-}
-
-size_t ws_feed(struct conn *c, const char *data, size_t len)
-{
+    struct ws_event event;
     if (c->ws.finished) {
         return len;
     }
-    return c->ws.in_frame ? feed_payload(c, data, len) : feed_header(c, data);
+    size_t used = ws_reader_next(&c->ws.reader, (uint8_t *)data, len, SIZE_MAX, &event);
+    switch (event.kind) {
+    case WS_GOT_PIECE:
+        on_piece(c, &event);
+        break;
+    case WS_GOT_PING:
+        on_ping(c, &event);
+        break;
+    case WS_GOT_PONG:
+        c->ws.unanswered = 0;
+        break;
+    case WS_GOT_CLOSE:
+        on_close(c, &event);
+        break;
+    case WS_GOT_FAULT:
+        fail(c, event.code, event.why);
+        break;
+    case WS_GOT_MORE:
+        break;
+    }
+    return used;
 }
 
 void ws_forget(struct conn *c)

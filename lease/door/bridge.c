@@ -21,10 +21,6 @@
 #define DOWN_LOW  (32 * 1024)
 #define DOWN_CAP  (256 * 1024)
 
-/* Masking protects what stands between a client and its server from taking a message for something
- * else. Here nothing does, so the mask is one that changes nothing. */
-static const uint8_t no_mask[4];
-
 /* --- life ------------------------------------------------------------------------------------ */
 
 static void bridges_ended(void *ctx)
@@ -277,23 +273,25 @@ static bool down_put(struct bridge *b, const void *head, size_t head_len, const 
     return buf_ok(&b->down);
 }
 
-static bool frame_put(struct bridge *b, const struct wsc_header *h, const void *data)
+/* Masking protects what stands between a client and its server from taking a message for something
+ * else. Here nothing does, so the mask is one that changes nothing: all zero. */
+static bool frame_put(struct bridge *b, const struct ws_frame *h, const void *data)
 {
-    uint8_t head[WSC_HEADER_MAX];
+    uint8_t head[WS_HEADER_MAX];
 
-    return down_put(b, head, wsc_header_put(head, h, no_mask), data, (size_t)h->len);
+    return down_put(b, head, ws_frame_put_masked(head, h), data, (size_t)h->len);
 }
 
 bool bridge_send(struct bridge *b, const struct bridge_piece *piece)
 {
-    struct wsc_header h = {.fin = piece->fin, .opcode = WSC_CONT, .len = piece->len};
+    struct ws_frame h = {.fin = piece->fin, .opcode = WS_CONTINUATION, .len = piece->len};
 
     if (b->bs->kind != BRIDGE_WS)
         return piece->len == 0 || down_put(b, NULL, 0, piece->data, piece->len);
     if (b->closed) /* it wants to hear no more, and its client is about to be told */
         return true;
     if (piece->first)
-        h.opcode = piece->text ? WSC_TEXT : WSC_BINARY;
+        h.opcode = piece->text ? WS_TEXT : WS_BINARY;
     return frame_put(b, &h, piece->data);
 }
 
@@ -304,7 +302,7 @@ bool bridge_is_full(const struct bridge *b)
 
 void bridge_pong(struct bridge *b)
 {
-    const struct wsc_header h = {.fin = true, .opcode = WSC_PONG, .len = b->pong_len};
+    const struct ws_frame h = {.fin = true, .opcode = WS_PONG, .len = b->pong_len};
 
     if (!b->owes_pong || b->closed || b->down.len > 0)
         return;
@@ -314,13 +312,13 @@ void bridge_pong(struct bridge *b)
 
 void bridge_close_put(struct bridge *b, unsigned code, const void *reason, size_t len)
 {
-    uint8_t payload[WSC_CONTROL_MAX] = {(uint8_t)(code >> 8), (uint8_t)code};
-    struct wsc_header h = {.fin = true, .opcode = WSC_CLOSE};
+    uint8_t payload[WS_CONTROL_MAX] = {(uint8_t)(code >> 8), (uint8_t)code};
+    struct ws_frame h = {.fin = true, .opcode = WS_CLOSE};
 
     if (b->bs->kind != BRIDGE_WS || b->closed)
         return;
     b->closed = true;
-    if (wsc_code_is_valid(code)) {
+    if (ws_close_code_valid(code)) {
         h.len = 2 + (len <= sizeof(payload) - 2 ? len : 0);
         if (h.len > 2)
             memcpy(payload + 2, reason, len);
@@ -338,7 +336,7 @@ void bridge_leave(struct bridge *b, bool deliver, int code, const void *reason, 
         bridge_drop(b);
         return;
     }
-    bridge_close_put(b, deliver ? (unsigned)code : WSC_CODE_AWAY, reason, len);
+    bridge_close_put(b, deliver ? (unsigned)code : WS_CODE_AWAY, reason, len);
     b->left = true;
     bridge_up_free(b);
     loop_fd_read(b->fd, false);

@@ -97,7 +97,7 @@ static enum step raw_next(struct bridge *b)
 /* The agent's code, if it is none that only the door gives. */
 static int code_for_client(unsigned code)
 {
-    if (code == WSC_CODE_NONE)
+    if (code == WS_CODE_NONE)
         return CLOSE_NORMAL;
     return code >= CLOSE_OWN_FIRST && door_close_reason((int)code)[0] != '\0' ? CLOSE_AGENT_FAILED
                                                                               : (int)code;
@@ -110,17 +110,17 @@ static enum step fail(struct bridge *b, unsigned code, int *ret_code)
     return STEP_END;
 }
 
-static enum step piece_take(struct bridge *b, const struct wsc_event *e, int *ret_code)
+static enum step piece_take(struct bridge *b, const struct ws_event *e, int *ret_code)
 {
     if (e->first)
         b->utf8 = (struct utf8_stream){0};
     if (e->text && !utf8_stream_take(&b->utf8, (const char *)e->data, e->len, e->fin))
-        return fail(b, WSC_CODE_INTERNAL, ret_code);
+        return fail(b, WS_CODE_INTERNAL, ret_code);
     return piece_set(b, e->len, e->text, e->first, e->fin);
 }
 
 /* The latest one is answered: enough, and bounded. */
-static void ping_take(struct bridge *b, const struct wsc_event *e)
+static void ping_take(struct bridge *b, const struct ws_event *e)
 {
     b->owes_pong = true;
     b->pong_len = e->len;
@@ -129,21 +129,23 @@ static void ping_take(struct bridge *b, const struct wsc_event *e)
     bridge_pong(b);
 }
 
-static enum step event_take(struct bridge *b, const struct wsc_event *e, int *ret_code)
+static enum step event_take(struct bridge *b, const struct ws_event *e, int *ret_code)
 {
     switch (e->kind) {
-    case WSC_GOT_PIECE:
+    case WS_GOT_PIECE:
         return piece_take(b, e, ret_code);
-    case WSC_GOT_PING:
+    case WS_GOT_PING:
         ping_take(b, e);
         break;
-    case WSC_GOT_CLOSE:
+    case WS_GOT_PONG:
+        break;
+    case WS_GOT_CLOSE:
         bridge_close_put(b, e->code, NULL, 0);
         *ret_code = code_for_client(e->code);
         return STEP_END;
-    case WSC_GOT_FAULT:
+    case WS_GOT_FAULT:
         return fail(b, e->code, ret_code);
-    case WSC_GOT_MORE:
+    case WS_GOT_MORE:
         break;
     }
     return STEP_MORE;
@@ -151,14 +153,14 @@ static enum step event_take(struct bridge *b, const struct wsc_event *e, int *re
 
 static enum step framed_next(struct bridge *b, int *ret_code)
 {
-    struct wsc_event e = {.kind = WSC_GOT_PING};
+    struct ws_event e = {.kind = WS_GOT_PING};
     enum step step = STEP_MORE;
 
-    while (step == STEP_MORE && e.kind != WSC_GOT_MORE && b->up_end > b->up_at) {
-        size_t used = wsc_reader_next(&b->reader, up_front(b), b->up_end - b->up_at, UP_SIZE, &e);
+    while (step == STEP_MORE && e.kind != WS_GOT_MORE && b->up_end > b->up_at) {
+        size_t used = ws_reader_next(&b->reader, up_front(b), b->up_end - b->up_at, UP_SIZE, &e);
 
         /* A piece is the last of what it used up. */
-        b->up_at += e.kind == WSC_GOT_PIECE ? used - e.len : used;
+        b->up_at += e.kind == WS_GOT_PIECE ? used - e.len : used;
         step = event_take(b, &e, ret_code);
     }
     return step;

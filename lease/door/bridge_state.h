@@ -7,8 +7,8 @@
 #include "bridge.h"
 #include "leasehold/agent_link.h"
 #include "leasehold/buf.h"
+#include "leasehold/ws_reader.h"
 #include "utf8_stream.h"
-#include "wsc_frame.h"
 
 struct bridges {
     struct loop *loop;
@@ -42,12 +42,12 @@ struct bridge {
     bool full;
     bool owes_pong;
     size_t pong_len;
-    uint8_t pong[WSC_CONTROL_MAX];
+    uint8_t pong[WS_CONTROL_MAX];
 
     bool eof;  /* nothing more is in the socket */
     bool held; /* its end was held back for long enough to hear of the agent's */
     bool done; /* nothing more will be said: the agent has ended */
-    struct wsc_reader reader;
+    struct ws_reader reader;
     struct utf8_stream utf8;
     bool has_piece;
     struct bridge_piece piece;

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../lease/door/wsc_frame.h"
+#include "leasehold/ws_reader.h"
 #include "../../runtime/init/init_ws_shake.h"
 
 #define MESSAGE_MAX 4096u
@@ -41,7 +41,7 @@ static void try_answer(const uint8_t *data, size_t size)
 
 /* A digest of what was read that does not know of pieces. */
 struct reading {
-    struct wsc_reader reader;
+    struct ws_reader reader;
     bool in_message, text, over;
     size_t message;
     uint64_t digest;
@@ -58,7 +58,7 @@ static void note_bytes(struct reading *x, const uint8_t *data, size_t len)
         note(x, data[i]);
 }
 
-static void note_piece(struct reading *x, const struct wsc_event *e, size_t piece_max)
+static void note_piece(struct reading *x, const struct ws_event *e, size_t piece_max)
 {
     require(e->len <= piece_max && e->first != x->in_message);
     require(e->first || e->text == x->text);
@@ -71,20 +71,20 @@ static void note_piece(struct reading *x, const struct wsc_event *e, size_t piec
         note(x, 0x100u + e->text);
 }
 
-static void note_event(struct reading *x, const struct wsc_event *e, size_t piece_max)
+static void note_event(struct reading *x, const struct ws_event *e, size_t piece_max)
 {
     require(!x->over);
-    if (e->kind == WSC_GOT_PIECE) {
+    if (e->kind == WS_GOT_PIECE) {
         note_piece(x, e, piece_max);
         return;
     }
-    require(e->len <= WSC_CONTROL_MAX);
+    require(e->len <= WS_CONTROL_MAX);
     note(x, 0x200u + e->kind);
     note(x, e->code);
     note_bytes(x, e->data, e->len);
-    x->over = e->kind == WSC_GOT_CLOSE || e->kind == WSC_GOT_FAULT;
-    if (e->kind == WSC_GOT_CLOSE)
-        require(e->code == WSC_CODE_NONE || wsc_code_is_valid(e->code));
+    x->over = e->kind == WS_GOT_CLOSE || e->kind == WS_GOT_FAULT;
+    if (e->kind == WS_GOT_CLOSE)
+        require(e->code == WS_CODE_NONE || ws_close_code_valid(e->code));
 }
 
 static uint64_t read_all(const uint8_t *data, size_t size, size_t step, size_t piece_max)
@@ -92,20 +92,20 @@ static uint64_t read_all(const uint8_t *data, size_t size, size_t step, size_t p
     struct reading x = {.reader = {.message_max = MESSAGE_MAX}};
     size_t at = 0, end = 0;
     while (end < size) {
-        struct wsc_event e;
+        struct ws_event e;
         end = size - end < step ? size : end + step;
         do {
             /* A copy of what has arrived and is not read, and not a byte more. */
             size_t len = end - at;
             uint8_t *seen = malloc(len + 1);
             memcpy(seen, data + at, len);
-            size_t used = wsc_reader_next(&x.reader, seen, len, piece_max, &e);
+            size_t used = ws_reader_next(&x.reader, seen, len, piece_max, &e);
             require(used <= len);
-            if (e.kind != WSC_GOT_MORE)
+            if (e.kind != WS_GOT_MORE)
                 note_event(&x, &e, piece_max);
             free(seen);
             at += used;
-        } while (e.kind != WSC_GOT_MORE);
+        } while (e.kind != WS_GOT_MORE);
     }
     return x.digest;
 }

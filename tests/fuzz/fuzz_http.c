@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../gateway/http_headers.h"
-#include "../../gateway/ws_frame.h"
+#include "leasehold/http_headers.h"
+#include "leasehold/ws_frame.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -69,15 +69,15 @@ static void try_head(const char *data, size_t size, size_t cut)
 static void try_frame(const uint8_t *data, size_t size)
 {
     struct ws_frame f;
-    size_t len = size < WS_HEADER_IN_MAX ? size : WS_HEADER_IN_MAX;
-    int n = ws_frame_parse(data, len, &f);
+    size_t len = size < WS_HEADER_MAX ? size : WS_HEADER_MAX;
+    int n = ws_frame_parse(data, len, WS_FROM_CLIENT, &f);
     if (n <= 0) {
         return;
     }
     require((size_t)n <= len && f.len <= INT64_MAX);
     require(f.opcode < WS_CLOSE || (f.fin && f.len <= WS_CONTROL_MAX));
     for (int i = 0; i < n; i++) {
-        require(ws_frame_parse(data, (size_t)i, &f) == 0);
+        require(ws_frame_parse(data, (size_t)i, WS_FROM_CLIENT, &f) == 0);
     }
 }
 

@@ -11,7 +11,7 @@
 #include <openssl/evp.h>
 
 #include "../../runtime/init/init_sha1.h"
-#include "../../lease/door/wsc_frame.h"
+#include "leasehold/ws_reader.h"
 #include "../../runtime/init/init_ws_shake.h"
 
 #define MESSAGE_MAX (16u * 1024u * 1024u)
@@ -125,17 +125,19 @@ static void a_header_survives_the_way_to_an_agent_at_every_edge_of_length(void *
     static const size_t sizes[] = {6, 6, 6, 8, 8, 8, 14, 14};
     const uint8_t mask[4] = {1, 2, 3, 4};
     for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
-        uint8_t out[WSC_HEADER_MAX];
-        struct wsc_header h = {.fin = true, .opcode = WSC_BINARY, .len = lengths[i]}, back;
-        size_t n = wsc_header_put(out, &h, mask);
+        uint8_t out[WS_HEADER_MAX];
+        struct ws_frame h = {.fin = true, .opcode = WS_BINARY, .len = lengths[i]}, back;
+        memcpy(h.mask, mask, sizeof(mask));
+        size_t n = ws_frame_put_masked(out, &h);
         assert_int_equal(n, sizes[i]);
         assert_memory_equal(out + n - 4, mask, 4);
-        assert_int_equal(wsc_header_parse(out, n, &back), -1); /* a server never masks */
+        assert_int_equal(ws_frame_parse(out, n, WS_FROM_SERVER, &back),
+                         -1); /* a server never masks */
         out[1] &= 0x7f;
-        assert_int_equal(wsc_header_parse(out, n, &back), n - 4);
-        assert_true(back.fin && back.opcode == WSC_BINARY && back.len == lengths[i]);
+        assert_int_equal(ws_frame_parse(out, n, WS_FROM_SERVER, &back), n - 4);
+        assert_true(back.fin && back.opcode == WS_BINARY && back.len == lengths[i]);
         for (size_t cut = 0; cut < n - 4; cut++)
-            assert_int_equal(wsc_header_parse(out, cut, &back), 0);
+            assert_int_equal(ws_frame_parse(out, cut, WS_FROM_SERVER, &back), 0);
     }
 }
 
@@ -153,36 +155,9 @@ static void headers_that_rfc_6455_forbids_are_refused(void **state)
         {0x82, 127, 0, 0, 0, 0, 0, 0, 0xff, 0xff}, /* nor this */
         {0x82, 127, 0x80, 0, 0, 0, 0, 1, 0, 0},    /* the highest bit */
     };
-    struct wsc_header h;
+    struct ws_frame h;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        assert_int_equal(wsc_header_parse(bad[i], sizeof(bad[i]), &h), -1);
-}
-
-static void masking_twice_is_nothing_at_every_length(void **state)
-{
-    (void)state;
-    const uint8_t mask[4] = {0xde, 0xad, 0xbe, 0xef};
-    uint8_t data[40], once[40], twice[40];
-    for (size_t i = 0; i < sizeof(data); i++)
-        data[i] = (uint8_t)(i * 31);
-    for (size_t len = 0; len <= sizeof(data); len++) {
-        wsc_mask(once, data, len, mask);
-        for (size_t i = 0; i < len; i++)
-            assert_int_equal(once[i], data[i] ^ mask[i % 4]);
-        wsc_mask(twice, once, len, mask);
-        assert_memory_equal(twice, data, len);
-    }
-}
-
-static void only_codes_that_may_be_sent_are_valid(void **state)
-{
-    (void)state;
-    static const unsigned good[] = {1000, 1003, 1007, 1011, 1014, 3000, 4403, 4999};
-    static const unsigned bad[] = {0, 999, 1004, 1005, 1006, 1015, 1016, 2999, 5000, 65535};
-    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
-        assert_true(wsc_code_is_valid(good[i]));
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        assert_false(wsc_code_is_valid(bad[i]));
+        assert_int_equal(ws_frame_parse(bad[i], sizeof(bad[i]), WS_FROM_SERVER, &h), -1);
 }
 
 /* ---- the reader ---- */
@@ -192,10 +167,10 @@ struct transcript {
     size_t len;
 };
 
-static void say(struct transcript *t, const struct wsc_event *e)
+static void say(struct transcript *t, const struct ws_event *e)
 {
-    char kind = "-mpcx"[e->kind];
-    if (e->kind == WSC_GOT_PIECE)
+    char kind = "-mpocx"[e->kind];
+    if (e->kind == WS_GOT_PIECE)
         kind = e->text ? 't' : 'b';
     t->len += (size_t)snprintf(t->text + t->len, sizeof(t->text) - t->len, "%c%s%s%.*s%s%u ", kind,
                                e->first ? "<" : "", e->len > 0 ? ":" : "", (int)e->len,
@@ -203,27 +178,29 @@ static void say(struct transcript *t, const struct wsc_event *e)
 }
 
 /* Feeds the input in steps of `step` bytes, pieces of at most `piece_max`. */
-static void read_all(const uint8_t *in, size_t len, size_t step, size_t piece_max,
-                     struct transcript *t)
+static void read_all(uint8_t *in, size_t len, size_t step, size_t piece_max, struct transcript *t)
 {
-    struct wsc_reader r = {.message_max = MESSAGE_MAX};
+    struct ws_reader r = {.message_max = MESSAGE_MAX};
     size_t at = 0, end = 0;
     *t = (struct transcript){.len = 0};
     while (end < len) {
-        struct wsc_event e;
+        struct ws_event e;
         end = len - end < step ? len : end + step;
         do {
-            at += wsc_reader_next(&r, in + at, end - at, piece_max, &e);
-            if (e.kind != WSC_GOT_MORE)
+            at += ws_reader_next(&r, in + at, end - at, piece_max, &e);
+            if (e.kind != WS_GOT_MORE)
                 say(t, &e);
-        } while (e.kind != WSC_GOT_MORE);
+        } while (e.kind != WS_GOT_MORE);
     }
 }
 
 static void check(const void *in, size_t len, const char *wanted)
 {
     struct transcript t;
-    read_all(in, len, len, 100, &t);
+    uint8_t *copy = malloc(len);
+    memcpy(copy, in, len);
+    read_all(copy, len, len, 100, &t);
+    free(copy);
     assert_string_equal(t.text, wanted);
 }
 
@@ -236,7 +213,7 @@ static void messages_come_as_they_were_sent(void **state)
     CHECK("\x82\x02hi\x81\x00", "b<:hi>0 t<>0 ");
     CHECK("\x01\x01h\x00\x01i\x80\x01!", "t<:h0 t:i0 t:!>0 ");
     CHECK("\x02\x00\x00\x00\x80\x00", "b<0 b>0 ");
-    CHECK("\x02\x01h\x89\x02yo\x8a\x03old\x80\x01i", "b<:h0 p:yo0 b:i>0 ");
+    CHECK("\x02\x01h\x89\x02yo\x8a\x03old\x80\x01i", "b<:h0 p:yo0 o:old0 b:i>0 ");
 }
 
 static void a_close_ends_what_is_read(void **state)
@@ -265,33 +242,33 @@ static void what_breaks_the_protocol_is_named_by_its_code(void **state)
 static void it_makes_no_difference_how_bytes_arrive(void **state)
 {
     (void)state;
-    static const uint8_t in[] = "\x81\x05hello\x02\x03"
-                                "abc\x89\x04ping\x80\x04"
-                                "defg\x82\x7e\x00\x80"
-                                "0123456789012345678901234567890123456789012345678901234567890123"
-                                "0123456789012345678901234567890123456789012345678901234567890123"
-                                "\x88\x05\x0f\xa1"
-                                "bye";
+    static uint8_t in[] = "\x81\x05hello\x02\x03"
+                          "abc\x89\x04ping\x80\x04"
+                          "defg\x82\x7e\x00\x80"
+                          "0123456789012345678901234567890123456789012345678901234567890123"
+                          "0123456789012345678901234567890123456789012345678901234567890123"
+                          "\x88\x05\x0f\xa1"
+                          "bye";
     for (size_t step = 1; step < sizeof(in); step++) {
         for (size_t piece_max = 1; piece_max < 200; piece_max += 13) {
             uint8_t got[200];
             size_t at = 0, got_len = 0, end = 0, messages = 0;
-            struct wsc_reader r = {.message_max = MESSAGE_MAX};
-            struct wsc_event e = {.kind = WSC_GOT_MORE};
+            struct ws_reader r = {.message_max = MESSAGE_MAX};
+            struct ws_event e = {.kind = WS_GOT_MORE};
             while (end < sizeof(in) - 1) {
                 end = sizeof(in) - 1 - end < step ? sizeof(in) - 1 : end + step;
                 do {
-                    at += wsc_reader_next(&r, in + at, end - at, piece_max, &e);
-                    if (e.kind == WSC_GOT_PIECE) {
+                    at += ws_reader_next(&r, in + at, end - at, piece_max, &e);
+                    if (e.kind == WS_GOT_PIECE) {
                         assert_true(e.len <= piece_max);
                         if (e.len > 0)
                             memcpy(got + got_len, e.data, e.len);
                         got_len += e.len;
                         messages += e.fin;
                     }
-                } while (e.kind != WSC_GOT_MORE && e.kind != WSC_GOT_CLOSE);
+                } while (e.kind != WS_GOT_MORE && e.kind != WS_GOT_CLOSE);
             }
-            assert_int_equal(e.kind, WSC_GOT_CLOSE);
+            assert_int_equal(e.kind, WS_GOT_CLOSE);
             assert_int_equal(messages, 3);
             assert_int_equal(got_len, 5 + 7 + 128);
             assert_memory_equal(got, "helloabcdefg0123", 16);
@@ -309,8 +286,6 @@ int main(void)
         cmocka_unit_test(only_an_answer_to_what_was_asked_is_accepted),
         cmocka_unit_test(a_header_survives_the_way_to_an_agent_at_every_edge_of_length),
         cmocka_unit_test(headers_that_rfc_6455_forbids_are_refused),
-        cmocka_unit_test(masking_twice_is_nothing_at_every_length),
-        cmocka_unit_test(only_codes_that_may_be_sent_are_valid),
         cmocka_unit_test(messages_come_as_they_were_sent),
         cmocka_unit_test(a_close_ends_what_is_read),
         cmocka_unit_test(what_breaks_the_protocol_is_named_by_its_code),

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "../../gateway/http_headers.h"
+#include "leasehold/http_headers.h"
 
 #define HOST "Host: x\r\n"
 

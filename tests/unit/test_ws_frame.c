@@ -6,11 +6,11 @@
 
 #include <cmocka.h>
 
-#include "../../gateway/ws_frame.h"
+#include "leasehold/ws_frame.h"
 
 static int parse(const char *bytes, size_t len, struct ws_frame *f)
 {
-    return ws_frame_parse((const uint8_t *)bytes, len, f);
+    return ws_frame_parse((const uint8_t *)bytes, len, WS_FROM_CLIENT, f);
 }
 
 #define PARSE(bytes, f) parse(bytes, sizeof(bytes) - 1, f)
@@ -68,36 +68,51 @@ static void the_mask_is_lifted_in_pieces_of_any_size(void **state)
     for (size_t i = 0; i < sizeof plain; i++) {
         plain[i] = (char)i;
     }
+    for (size_t from = 0; from < 16; from++) {
+        for (size_t len = 0; len <= sizeof plain - from; len++) {
+            memcpy(masked, plain, sizeof plain);
+            ws_frame_mask(masked + from, len, mask, 7);
+            for (size_t i = 0; i < sizeof plain; i++) {
+                uint8_t key = i >= from && i < from + len ? mask[(7 + i - from) % 4] : 0;
+                assert_int_equal((uint8_t)masked[i], (uint8_t)plain[i] ^ key);
+            }
+        }
+    }
     for (size_t cut = 0; cut <= sizeof plain; cut++) {
         memcpy(masked, plain, sizeof plain);
-        ws_frame_unmask(masked, sizeof masked, mask, 0);
-        ws_frame_unmask(masked, cut, mask, 0);
-        ws_frame_unmask(masked + cut, sizeof masked - cut, mask, cut);
+        ws_frame_mask(masked, sizeof masked, mask, 0);
+        ws_frame_mask(masked, cut, mask, 0);
+        ws_frame_mask(masked + cut, sizeof masked - cut, mask, cut);
         assert_memory_equal(masked, plain, sizeof plain);
     }
+}
+
+static size_t put(uint8_t out[static WS_HEADER_OUT_MAX], enum ws_opcode opcode, uint64_t len)
+{
+    return ws_frame_put(out, &(struct ws_frame){.fin = true, .opcode = opcode, .len = len});
 }
 
 static void headers_written_have_the_shortest_form(void **state)
 {
     (void)state;
     uint8_t out[WS_HEADER_OUT_MAX];
-    assert_int_equal(ws_frame_header(out, WS_TEXT, 125), 2);
+    assert_int_equal(put(out, WS_TEXT, 125), 2);
     assert_memory_equal(out, "\x81\x7d", 2);
-    assert_int_equal(ws_frame_header(out, WS_CLOSE, 0), 2);
+    assert_int_equal(put(out, WS_CLOSE, 0), 2);
     assert_memory_equal(out, "\x88\x00", 2);
-    assert_int_equal(ws_frame_header(out, WS_TEXT, 126), 4);
+    assert_int_equal(put(out, WS_TEXT, 126), 4);
     assert_memory_equal(out, "\x81\x7e\x00\x7e", 4);
-    assert_int_equal(ws_frame_header(out, WS_TEXT, 65535), 4);
+    assert_int_equal(put(out, WS_TEXT, 65535), 4);
     assert_memory_equal(out, "\x81\x7e\xff\xff", 4);
-    assert_int_equal(ws_frame_header(out, WS_TEXT, 65536), 10);
+    assert_int_equal(put(out, WS_TEXT, 65536), 10);
     assert_memory_equal(out, "\x81\x7f\x00\x00\x00\x00\x00\x01\x00\x00", 10);
 }
 
 static void close_codes_that_never_travel_are_known(void **state)
 {
     (void)state;
-    static const int good[] = {1000, 1001, 1003, 1007, 1011, 1014, 3000, 4401, 4999};
-    static const int bad[] = {0, 999, 1004, 1005, 1006, 1015, 2999, 5000, 65535};
+    static const unsigned good[] = {1000, 1001, 1003, 1007, 1011, 1014, 3000, 4401, 4999};
+    static const unsigned bad[] = {0, 999, 1004, 1005, 1006, 1015, 2999, 5000, 65535};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         assert_true(ws_close_code_valid(good[i]));
         assert_false(ws_close_code_valid(bad[i]));

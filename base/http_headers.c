@@ -1,4 +1,4 @@
-#include "http_headers.h"
+#include "leasehold/http_headers.h"
 
 #include <ctype.h>
 #include <string.h>

@@ -5,21 +5,31 @@
  * "/", ".." is resolved), answers an unknown method itself, and drops what it does not like without
  * a word (docs/adr/0005-own-http-parser.md). Pure functions: no I/O, any thread.
  */
-#ifndef GATEWAY_HTTP_HEADERS_H
-#define GATEWAY_HTTP_HEADERS_H
+#ifndef LEASEHOLD_HTTP_HEADERS_H
+#define LEASEHOLD_HTTP_HEADERS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "leasehold/err.h"
-#include "server.h"
 
 #define HTTP_HEAD_MAX (16u * 1024) /* request line and header fields, with the empty line */
 
+enum http_method {
+    HTTP_GET,
+    HTTP_HEAD,
+    HTTP_POST,
+    HTTP_PUT,
+    HTTP_PATCH,
+    HTTP_DELETE,
+    HTTP_OPTIONS,
+    HTTP_OTHER
+};
+
 enum http_field {
     HDR_AUTHORIZATION,
-    HDR_TOKEN, /* the configured token header */
+    HDR_TOKEN, /* of the name the caller asks for */
     HDR_CONTENT_TYPE,
     HDR_IDEMPOTENCY_KEY,
     HDR_REQUEST_ID,
@@ -64,7 +74,7 @@ long http_head_end(const char *text, size_t len, size_t seen);
 /*
  * Reads a whole head of which http_head_end has found the end. Cuts `text` into strings, to which
  * *head then points. On failure *head holds what was read before, so that a refusal can be told to
- * the right request.
+ * the right request. `token_header`: a further name to look for, "" for none.
  */
 int http_head_parse(char *text, size_t len, const char *token_header, struct http_head *head,
                     struct err *e) MUST_CHECK;
