@@ -44,7 +44,7 @@ check_format() {
 }
 
 check_shell() {
-    { files '*.sh'; echo .ci/run; } | xargs shellcheck
+    { files '*.sh'; printf '%s\n' .ci/run packaging/p*; } | xargs shellcheck
 }
 
 check_python() {
