@@ -45,7 +45,9 @@ struct lane {
     char name[THREAD_NAME];
     struct lane_meters meters;
     pthread_mutex_t lock;
-    pthread_cond_t ready;  /* the queue has grown, or the lane closes */
+    pthread_cond_t ready;  /* for one of the idle: something is ready; for all: the lane closes */
+    size_t idle;           /* guarded by lock: threads that wait for that */
+    bool waking;           /* guarded by lock: one of them has been called and has not come yet */
     struct owner *owners;  /* guarded by lock */
     struct owner *turns;   /* guarded by lock: those with something that a thread may take now */
     struct key_slot *keys; /* guarded by lock */
@@ -148,7 +150,15 @@ static void make_ready(struct lane *l, struct job *job)
         DL_APPEND(l->turns, o);
     }
     queue_push(&o->ready, job);
-    pthread_cond_signal(&l->ready);
+}
+
+/* One comes at a time, and calls the next if there is more than it takes: a thread that is busy with
+ * short jobs has often taken them before another one is there. Call it, with the lock given back. */
+static bool needs_thread(struct lane *l)
+{
+    bool needs = l->turns != NULL && l->idle > 0 && !l->waking;
+    l->waking |= needs;
+    return needs;
 }
 
 static struct job *take_turn(struct lane *l)
@@ -251,10 +261,17 @@ static struct queue take(struct lane *l, size_t *ret_n)
 {
     pthread_mutex_lock(&l->lock);
     while (l->turns == NULL && !l->closing) {
+        l->idle++;
         pthread_cond_wait(&l->ready, &l->lock);
+        l->idle--;
+        l->waking = false;
     }
     struct queue taken = take_share(l, ret_n);
+    bool more = needs_thread(l);
     pthread_mutex_unlock(&l->lock);
+    if (more) {
+        pthread_cond_signal(&l->ready);
+    }
     return taken;
 }
 
@@ -362,7 +379,11 @@ static int submit(struct lane *l, struct job *job, const struct id *key, struct 
     job->queued_us = clock_boot_us(&clock_system);
     pthread_mutex_lock(&l->lock);
     int rc = admit(l, job, e);
+    bool more = needs_thread(l);
     pthread_mutex_unlock(&l->lock);
+    if (more) {
+        pthread_cond_signal(&l->ready);
+    }
     return rc;
 }
 

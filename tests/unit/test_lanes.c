@@ -494,6 +494,27 @@ static void a_batch_leaves_the_other_threads_their_share(void **state)
     drain_until(2);
 }
 
+/* Only one thread is called for all of them: it has to call the next. */
+static void jobs_that_block_find_a_thread_each(void **state)
+{
+    (void)state;
+    struct err e;
+    lane_start(8, 100);
+    for (int round = 0; round < 100; round++) {
+        for (int i = 0; i < 8; i++) {
+            int at = round * 8 + i;
+            assert_int_equal(lane_submit(world.lane, prepare(at, run_gated, count_done), &e), 0);
+        }
+        for (int i = 0; i < 8; i++) {
+            sem_wait(&world.started);
+        }
+        for (int i = 0; i < 8; i++) {
+            sem_post(&world.gate);
+        }
+        drain_until(8 * (round + 1));
+    }
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -502,6 +523,7 @@ int main(void)
         TEST(inbox_keeps_the_order_and_honours_max),
         TEST(a_batch_wakes_once_and_leaves_nothing_behind),
         TEST(a_batch_leaves_the_other_threads_their_share),
+        TEST(jobs_that_block_find_a_thread_each),
         TEST(done_may_post_to_its_inbox),
         TEST(posts_of_each_producer_arrive_in_order),
         TEST(every_job_runs_and_comes_back),
