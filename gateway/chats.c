@@ -168,6 +168,7 @@ static int delete_held(struct deletion *del, struct err *e)
         chatdir_chat_usage(root, &d->user_id, &d->chat_id, del->scanned_ns, &del->usage, e) ||
         chatdir_quarantine(root, path, &d->user_id, &d->chat_id, e))
         return -1;
+    chat_dirs_forget(files_dirs(del->s->files), &d->chat_id);
     if (!store_write_end(del->s->store, delete_row, del, e))
         return 0;
     if (chatdir_restore(root, path, &d->user_id, &d->chat_id, &why))

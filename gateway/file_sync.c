@@ -29,6 +29,11 @@ void file_look_done(struct file_look *l)
     if (l->fd >= 0)
         close(l->fd);
     l->fd = -1;
+    if (l->kept) {
+        chat_dirs_give(files_dirs(l->files), l->kept);
+        l->kept = NULL;
+        l->dir.chat_fd = l->dir.files_fd = -1;
+    }
     chatfiles_close(&l->dir);
 }
 
@@ -153,11 +158,15 @@ static int look_open(struct call *c, const struct id *chat_id, const char *name,
 {
     struct look_row r = {.c = c, .chat_id = chat_id, .name = name, .l = l};
 
-    return store_read(c->s->store, look_row, &r, e) ||
-                   chatfiles_open(c->s->cfg->sandbox.chats_root, &l->chat.user_id, chat_id, &l->dir,
-                                  e)
-               ? -1
-               : 0;
+    const char *root = c->s->cfg->sandbox.chats_root;
+
+    if (store_read(c->s->store, look_row, &r, e))
+        return -1;
+    if (!l->only_reads)
+        return chatfiles_open(root, &l->chat.user_id, chat_id, &l->dir, e);
+    l->files = c->s->files;
+    return chat_dirs_take(files_dirs(l->files), root, &l->chat.user_id, chat_id, &l->kept, &l->dir,
+                          e);
 }
 
 int file_look_chat(struct call *c, const struct id *chat_id, struct file_look *ret, struct err *e)

@@ -27,6 +27,7 @@ struct reserved {
 
 struct files {
     struct services *s;
+    struct chat_dirs *dirs;
     pthread_mutex_t chats[STRIPES];
     pthread_mutex_t lock;
     struct reading *reads;     /* guarded by lock: not written yet, or being written */
@@ -50,6 +51,11 @@ void files_lock(struct files *all, const struct id *chat_id)
 void files_unlock(struct files *all, const struct id *chat_id)
 {
     pthread_mutex_unlock(stripe(all, chat_id));
+}
+
+struct chat_dirs *files_dirs(struct files *all)
+{
+    return all->dirs;
 }
 
 /* --- room ------------------------------------------------------------------------------------ */
@@ -244,7 +250,9 @@ struct files *files_new(struct services *s)
         return NULL;
     all->s = s;
     all->timer = server_timer_new(s->server, flush_due, all);
-    if (!all->timer) {
+    all->dirs = all->timer ? chat_dirs_new() : NULL;
+    if (!all->dirs) {
+        server_timer_free(all->timer);
         free(all);
         return NULL;
     }
@@ -286,6 +294,7 @@ void files_free(struct files *all)
         free(v);
     }
     server_timer_free(all->timer);
+    chat_dirs_free(all->dirs);
     for (size_t i = 0; i < STRIPES; i++)
         pthread_mutex_destroy(&all->chats[i]);
     pthread_mutex_destroy(&all->lock);

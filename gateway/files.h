@@ -5,7 +5,7 @@
 #ifndef GATEWAY_FILES_H
 #define GATEWAY_FILES_H
 
-#include "leasehold/chatfile.h"
+#include "chat_dirs.h"
 #include "op.h"
 
 struct files;
@@ -30,6 +30,8 @@ void files_read_now(struct services *s, const struct id *file_id);
 /* Fills what is not in the row: the newest reading, and when the file expires. */
 void files_complete(struct services *s, struct file *f);
 
+struct chat_dirs *files_dirs(struct files *all);
+
 const char *file_type_of(const char *name); /* of one that came without: by its ending */
 
 /* --- a file as it stands on disk (file_sync.c). Blocks. --------------------------------------- */
@@ -37,7 +39,10 @@ const char *file_type_of(const char *name); /* of one that came without: by its 
 /* An opened file, and its row brought up to date with it. */
 struct file_look {
     struct chat chat;
-    struct chatfiles dir; /* fds -1: not open */
+    bool only_reads;       /* before the look: a directory that is kept open will do */
+    struct chatfiles dir;  /* fds -1: not open */
+    struct files *files;   /* of the gateway, with it */
+    struct chat_dir *kept; /* which it is borrowed from; NULL: its own */
     int fd;
     struct file file; /* sha256 "": too long to be known already */
 };

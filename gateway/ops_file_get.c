@@ -183,6 +183,7 @@ int op_file_get(struct call *c, struct err *e)
     if (file_name_check(a->name, e))
         return -1;
     file_look_init(&look);
+    look.only_reads = true;
     rc = file_look_at(c, &a->chat_id, a->name, &look, e);
     if (!rc) {
         *(struct file *)c->result = look.file;

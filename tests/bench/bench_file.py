@@ -206,9 +206,11 @@ class Bench:
         self.small(chat, files, base)
 
     def small(self, chat, files, base):
+        owner = os.stat(files)
         for n in range(SMALL):
             with open(os.path.join(files, f"s{n}"), "wb") as out:
                 out.write(n.to_bytes(8, "big") * (SMALL_SIZE // 8))
+                os.fchown(out.fileno(), owner.st_uid, owner.st_gid)  # as an agent makes them
         listed = 0
         self.gateway.connection(fresh=True)
         while listed < SMALL:  # each list takes in a part of what is new
