@@ -19,6 +19,13 @@ void id_random(struct id *ret)
     ret->b[8] = (uint8_t)((ret->b[8] & 0x3f) | 0x80); /* … of RFC 9562 */
 }
 
+void id_order(struct id *id, int64_t ms)
+{
+    for (int i = 0; i < 6; i++) {
+        id->b[i] = (uint8_t)(ms >> (40 - 8 * i));
+    }
+}
+
 /* Takes off one of the spellings around the digits. */
 static void unwrap(const char **s, size_t *len)
 {

@@ -196,6 +196,7 @@ int lease_issue(struct store_tx *tx, const struct lease_policy *p, const char *k
                        sandbox_status_names[session->status]);
     l.expires_at = min64(expiry_ms(p, now_ms, r->ttl_s), l.max_expires_at);
     id_random(&l.lease_id);
+    id_order(&l.lease_id, now_ms);
     snprintf(l.kid, sizeof l.kid, "%s", kid);
     snprintf(l.cnf_jkt, sizeof l.cnf_jkt, "%s", r->cnf_jkt ? r->cnf_jkt : "");
     if (store_session_next_seq(tx, &l.session_id, &l.grant_seq, e) ||

@@ -55,6 +55,21 @@ static void everything_else_is_refused_and_leaves_ret_alone(void **state)
     }
 }
 
+static void ordered_ids_sort_by_their_time_and_stay_random_behind_it(void **state)
+{
+    (void)state;
+    struct id older, newer, other;
+    id_random(&older);
+    id_random(&newer);
+    id_random(&other);
+    id_order(&older, 0x0123456789ab);
+    id_order(&newer, 0x0123456789ac);
+    id_order(&other, 0x0123456789ab);
+    assert_memory_equal(ID_STR(&older), "01234567-89ab-4", 15);
+    assert_true(strcmp(ID_STR(&older), ID_STR(&newer)) < 0);
+    assert_false(id_equal(&older, &other));
+}
+
 static void only_len_bytes_count(void **state)
 {
     (void)state;
@@ -95,6 +110,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_accepted_spelling_is_normalised),
         cmocka_unit_test(everything_else_is_refused_and_leaves_ret_alone),
+        cmocka_unit_test(ordered_ids_sort_by_their_time_and_stay_random_behind_it),
         cmocka_unit_test(only_len_bytes_count),
         cmocka_unit_test(random_ids_are_version_4_and_differ),
         cmocka_unit_test(zero_is_none),
