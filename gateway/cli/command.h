@@ -58,6 +58,7 @@ int logs_run(const struct cli *cli, const struct command *cmd, const struct opti
 /* Page after page, on request without end: feed.c. */
 int history_run(const struct cli *cli, const struct command *cmd, const struct options *o);
 int audit_run(const struct cli *cli, const struct command *cmd, const struct options *o);
+int top_run(const struct cli *cli, const struct command *cmd, const struct options *o);
 int connect_run(const struct cli *cli, const struct command *cmd, const struct options *o);
 
 /* "leasectl: …" on stderr for an error of our own; returns its exit code. */

@@ -123,6 +123,17 @@ static const struct opt_spec key_kill_opts[] = {
     {0},
 };
 
+static const struct opt_spec top_opts[] = {
+    {.name = "--interval",
+     .kind = OPT_INT,
+     .value = "SECONDS",
+     .min = 1,
+     .max = 3600,
+     .help = "between two looks (default: 2)"},
+    {.name = "--once", .kind = OPT_FLAG, .help = "look once and end"},
+    {0},
+};
+
 static const struct opt_spec connect_opts[] = {
     CHAT_OPERAND,
     PROFILE,
@@ -454,6 +465,13 @@ const struct command commands[] = {
      .view = &view_audit,
      .timeout_ms = QUICK,
      .run = audit_run},
+    {.name = "top",
+     .summary = "Show the running sandboxes, the busiest first, as they go.",
+     .notes = "On a terminal it goes on until it is interrupted; elsewhere, with --once or --json\n"
+              "(a line for each sandbox) it looks once. 100 % is one CPU. Up to 500 sandboxes.\n",
+     .opts = top_opts,
+     .timeout_ms = QUICK,
+     .run = top_run},
     {.name = "connect",
      .summary = "Talk to the agent of a chat.",
      .notes = connect_notes,

@@ -370,11 +370,6 @@ static int verified_outcome(const void *obj, const struct options *o)
 const struct view view_verified = {
     .fields = verified_fields, .size = sizeof(struct verified_view), .outcome = verified_outcome};
 
-struct stats_view {
-    int64_t cpu_usage_us, memory_bytes, memory_peak_bytes, pids;
-    char *at;
-};
-
 static const struct field stats_fields[] = {
     FIELD_INT(struct stats_view, cpu_usage_us),
     FIELD_INT(struct stats_view, memory_bytes),

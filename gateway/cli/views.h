@@ -67,6 +67,11 @@ struct file_view {
     char *sha256, *created_at, *last_read_at, *last_update_at, *expires_at;
 };
 
+struct stats_view {
+    int64_t cpu_usage_us, memory_bytes, memory_peak_bytes, pids;
+    char *at;
+};
+
 extern const struct view view_file;
 extern const struct view view_files;
 extern const struct view view_cleared;
