@@ -102,8 +102,9 @@ struct op {
     const char *path; /* "/api/v1/leases/{lease_id}" */
     enum role role;   /* the least one; ROLE_NONE: no key needed */
     enum op_lane lane;
-    int status;         /* of a success, unless run sets another … */
-    int also[3];        /* … which is one of these; 0 ends them */
+    int status;     /* of a success, unless run sets another … */
+    int also[3];    /* … which is one of these; 0 ends them */
+    int refuses[3]; /* for OpenAPI: statuses of refusals beside those that follow from the rest */
     unsigned timeout_s; /* for it to begin to run; 0: call.c's for the lane */
     const struct field *in, *out;
     size_t in_size, out_size;
@@ -182,6 +183,7 @@ struct call {
     bool body_streams;     /* take will be called */
     bool only_compares;    /* op->compares: it was answered before, if the body is the same */
     bool head_only;        /* HEAD: give will not be */
+    bool no_store;         /* set by run: nobody on the way may keep the answer, which streams */
     bool streams;          /* set by run: the body of the answer comes by give … */
     int64_t answer_len;    /* … and has so many bytes; -1: not known */
     struct stream *stream; /* stream.c's */

@@ -218,6 +218,8 @@ static void refusal(const char *status, struct buf *out)
 static void refusals(const struct op *op, struct buf *out)
 {
     bool has_path = strchr(op->path, '{') != NULL;
+    /* Whom nobody knows is counted where a link could be guessed. */
+    bool is_counted = op->role != ROLE_NONE || op->audit[0].kind;
 
     refusal("400", out);
     if (op->role != ROLE_NONE) {
@@ -234,9 +236,19 @@ static void refusals(const struct op *op, struct buf *out)
     }
     if (op->in)
         refusal("422", out);
+    for (const int *status = op->refuses; *status; status++) {
+        char text[12];
+
+        snprintf(text, sizeof text, "%d", *status);
+        refusal(text, out);
+    }
+    if (is_counted)
+        refusal("429", out);
     refusal("500", out);
     if (op->also[0] != 503)
         refusal("503", out);
+    if (op->take || (op->lane == ON_WRITE && !op->ends))
+        refusal("507", out);
 }
 
 static const char *role_of(const struct op *op)
@@ -325,7 +337,8 @@ static void problem_response(int status, struct buf *out)
 
 static void components(const struct op *table, const struct openapi_info *info, struct buf *out)
 {
-    static const int statuses[] = {400, 401, 403, 404, 409, 413, 415, 422, 500, 503};
+    static const int statuses[] = {400, 401, 403, 404, 409, 412, 413,
+                                   415, 416, 422, 429, 500, 503, 507};
 
     doc_open(out, "components", '{');
     doc_open(out, "securitySchemes", '{');

@@ -341,7 +341,7 @@ static int make_link(struct call *c, const struct artifact *a, int64_t now_ms,
 
 static int redirect(struct call *c, const struct artifact_link *l, struct err *e)
 {
-    static const char format[] = "Location: %s\r\nCache-Control: no-store\r\n";
+    static const char format[] = "Location: %s\r\n";
     size_t size = strlen(l->url) + sizeof format;
     char *line = call_alloc(c, size);
 

@@ -91,6 +91,7 @@
      .lane = ON_OBJECT,
      .status = 200,
      .also = {206},
+     .refuses = {403, 416},
      .conditional = true,
      .rest_alias = true,
      .media = "application/octet-stream",

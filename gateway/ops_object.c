@@ -125,13 +125,14 @@ static int answer_as(struct call *c, const struct object_get_args *a,
         return err_set(e, ERR_FORBIDDEN, "the link does not hold");
     buf_init(&b, HEADERS_CAP);
     buf_printf(&b, "Content-Disposition: %s\r\nAccept-Ranges: bytes\r\n", said);
-    buf_add_str(&b, "X-Content-Type-Options: nosniff\r\nCache-Control: private, no-store\r\n"
+    buf_add_str(&b, "X-Content-Type-Options: nosniff\r\n"
                     "Content-Security-Policy: default-src 'none'; sandbox\r\n");
     if (c->status == 206)
         buf_printf(&b, "Content-Range: bytes %lld-%lld/%lld\r\n", (long long)r->range.from,
                    (long long)(r->range.from + r->range.len - 1), (long long)r->info.size_bytes);
     c->extra = buf_ok(&b) ? arena_strndup(c->arena, b.data, b.len) : NULL;
     c->raw_type = a->content_type;
+    c->no_store = true;
     buf_done(&b);
     return c->extra ? 0 : err_set(e, ERR_INTERNAL, "no memory for the answer");
 }

@@ -30,8 +30,9 @@ static void extra_headers(const struct call *c, struct buf *out)
     if (c->rc && c->status == 401)
         buf_add_str(out, "WWW-Authenticate: Bearer realm=\"leasehold\"\r\n");
     /* Answers may hold tokens; a file may be kept, but not be taken for the file of now. */
-    buf_add_str(out, c->streams || c->status == 304 ? "Cache-Control: private, no-cache\r\n"
-                                                    : "Cache-Control: no-store\r\n");
+    buf_add_str(out, (c->streams || c->status == 304) && !c->no_store
+                         ? "Cache-Control: private, no-cache\r\n"
+                         : "Cache-Control: no-store\r\n");
 }
 
 static void body_write(const struct call *c, struct http_reply *reply)

@@ -20,7 +20,7 @@
     X(ERR_MALFORMED_JSON, "malformed_json", 400, 1007, "The body is not valid JSON")               \
     X(ERR_MALFORMED_REQUEST, "malformed_request", 400, 1002, "The request is malformed")           \
     X(ERR_UNAUTHENTICATED, "unauthenticated", 401, 4401, "Credentials are missing or not valid")   \
-    X(ERR_FORBIDDEN, "forbidden", 403, 4403, "The role does not have this operation")              \
+    X(ERR_FORBIDDEN, "forbidden", 403, 4403, "This is not allowed")                                \
     X(ERR_NOT_FOUND, "not_found", 404, 4404, "There is no such thing here")                        \
     X(ERR_CHAT_NOT_FOUND, "chat_not_found", 404, 4404, "There is no such chat here")               \
     X(ERR_CHAT_FILE_NOT_FOUND, "chat_file_not_found", 404, 4404, "There is no such file here")     \

@@ -1,30 +1,18 @@
 """Artifacts by the API, kept on the disk and in Ceph RGW: put, listed, handed out by link,
-acknowledged, deleted by request, by time and with their chat; and nothing of them is lost, leaked or
-counted twice, whatever is killed at which step of an upload."""
+acknowledged, deleted by request, by time and with their chat; nothing is counted twice."""
 
-import glob
 import hashlib
-import http.client
 import json
 import os
-import shutil
-import signal
 import socket
-import threading
 import time
 import unittest
 import urllib.parse
 import uuid
 
+from artifacts import BUCKET, NAME, SOON, ArtifactTest, data_of, fetch, s3_config, wait_for
 from audit import entries as audit_entries
-from gateway import Gateway
-from s3_proxy import DROP, Answer, FaultProxy
 from s3_servers import Rgw
-
-BUCKET = "artifacts"
-MIB = 1 << 20
-SOON = {"retention": {"interval_seconds": 1}}
-NAME = "r\u00e9sum\u00e9 \"final\".txt"
 
 
 def setUpModule():
@@ -33,89 +21,6 @@ def setUpModule():
     unittest.addModuleCleanup(RGW.stop)
     RGW.start()
     RGW.client.make_bucket(BUCKET)
-
-
-def data_of(size):
-    return (hashlib.sha512(b"artifact").digest() * (size // 64 + 1))[:size]
-
-
-def fetch(url, headers=None):
-    parts = urllib.parse.urlsplit(url)
-    wire = http.client.HTTPConnection(parts.netloc, timeout=30)
-    try:
-        wire.request("GET", f"{parts.path}?{parts.query}", headers=headers or {})
-        answer = wire.getresponse()
-        return answer.status, answer.headers, answer.read()
-    finally:
-        wire.close()
-
-
-def wait_for(what, holds, seconds=20):
-    until = time.monotonic() + seconds
-    while not (found := holds()):
-        if time.monotonic() > until:
-            raise AssertionError(f"in vain: {what}")
-        time.sleep(0.05)
-    return found
-
-
-def s3_config(directory, port):
-    secret = os.path.join(directory, "s3.secret")
-    with open(secret, "w", encoding="utf-8") as text:
-        text.write(RGW.client.secret + "\n")
-    return {
-        "objects": {
-            "kind": "s3",
-            "path_style": True,
-            "endpoint": f"http://127.0.0.1:{port}",
-            "region": "us-east-1",
-            "bucket": BUCKET,
-            "prefix": "test",
-            "access_key": RGW.client.access_key,
-            "secret_key_file": secret,
-        }
-    }
-
-
-class ArtifactTest(unittest.TestCase):
-    def make(self, overrides=None):
-        self.gateway = Gateway.for_test(self, overrides or {}, start=False)
-        self.configure()
-        self.gateway.start()
-        self.chat = self.gateway.new_chat()
-
-    def put(self, data, name=NAME, status=201, **options):
-        path = f"/chats/{self.chat['chat_id']}/artifacts?" + urllib.parse.urlencode({"name": name})
-        headers = {"Content-Type": "text/plain; charset=utf-8"}
-        return self.gateway.expect(status, "POST", path, data, headers=headers, **options)
-
-    def get(self, artifact):
-        return self.gateway.expect(200, "GET", f"/artifacts/{artifact['artifact_id']}")
-
-    def link(self, artifact):
-        return self.gateway.expect(200, "GET", f"/artifacts/{artifact['artifact_id']}/download")
-
-    def deliver(self, artifact, status="delivered", expect=200, **members):
-        path = f"/artifacts/{artifact['artifact_id']}/delivery"
-        body = {"status": status, "channel": "mail", **members}
-        return self.gateway.expect(expect, "POST", path, body)
-
-    def used(self):
-        path = f"/users/{self.chat['user_id']}/workspace"
-        return self.gateway.expect(200, "GET", path)["used_bytes"]
-
-    def wait_deleted(self, artifact):
-        wait_for("deleted", lambda: self.get(artifact)["state"] == "deleted")
-        self.assertEqual(self.objects(), [])
-
-    def put_file(self, name, data):
-        chats = os.path.join(self.gateway.dir, "data/workspaces", self.chat["user_id"], "chats")
-        path = os.path.join(chats, self.chat["chat_id"], "files", name)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "wb") as file:
-            file.write(data)
-        return path
-
 
 class Life:
     """The same with every store; `objects` and `configure` are the subclass's."""
@@ -408,105 +313,12 @@ class OnDisk(Life, ArtifactTest):
         pass
 
     def objects(self):
-        root = os.path.join(self.gateway.dir, "data/objects")
-        return [n for _, _, names in os.walk(root) for n in names if n.endswith(".obj")]
-
-    def test_an_object_without_a_row_is_marked_and_a_grace_later_removed(self):
-        self.make({"retention": {"interval_seconds": 1, "artifact_delivered_grace_seconds": 2}})
-        kept = self.put(b"kept")
-        (path,) = glob.glob(
-            os.path.join(self.gateway.dir, "data", "objects", "**", kept["artifact_id"] + "*"),
-            recursive=True,
-        )
-        orphan = path.replace(kept["artifact_id"], str(uuid.uuid4()))
-        foreign = os.path.join(os.path.dirname(path), "foreign.obj")
-        for planted in (orphan, foreign):
-            shutil.copyfile(path, planted)
-        wait_for("the orphan's end", lambda: not os.path.exists(orphan))
-        (marked,) = self.gateway.log_lines("object_orphan")
-        (removed,) = self.gateway.log_lines("object_orphan_removed")
-        self.assertIn(os.path.basename(orphan)[:36], marked["key"])
-        self.assertEqual(marked["key"], removed["key"])
-        self.assertTrue(os.path.exists(path) and os.path.exists(foreign))
-        self.assertEqual(self.get(kept)["state"], "stored")
-        entry = self.gateway.expect(200, "GET", "/audit?action=artifact.orphan")["items"]
-        self.assertEqual(len(entry), 1)
-
-    def test_a_link_cannot_be_changed(self):
-        self.make()
-        artifact, other = self.put(b"one"), self.put(b"two")
-        url = self.link(artifact)["url"]
-        self.assertEqual(fetch(url.replace(artifact["artifact_id"], other["artifact_id"]))[0], 403)
-        self.assertEqual(fetch(url.replace("text%2Fplain", "text%2Fhtml"))[0], 403)
-        self.assertEqual(fetch(url[:-1] + ("0" if url[-1] != "0" else "1"))[0], 403)
-        self.assertEqual(fetch(url.split("?")[0])[0], 422)
-
-    def test_no_link_outlives_its_artifact_chat_or_workspace(self):
-        self.make()
-        for what in ("/artifacts/{artifact_id}", "/chats/{chat_id}", "/users/{user_id}/workspace"):
-            with self.subTest(what=what):
-                self.chat = self.gateway.new_chat()
-                artifact = self.put(b"private")
-                url = self.link(artifact)["url"]
-                self.assertEqual(fetch(url)[0], 200)
-                self.gateway.expect(204, "DELETE", what.format(**artifact))
-                self.assertEqual(fetch(url)[0], 404)
-
-    def test_a_failed_upload_leaves_neither_artifact_nor_bytes_nor_room_taken(self):
-        self.make()
-        before = self.used()
-        path = self.put_file("shrinks", b"")
-        os.truncate(path, 512 * MIB)
-        answers = []
-        at = f"/chats/{self.chat['chat_id']}/artifacts"
-        put = threading.Thread(
-            target=lambda: answers.append(self.gateway.rest("POST", at, {"path": "shrinks"})[0])
-        )
-        put.start()
-        wait_for("begun", lambda: self.gateway.expect(200, "GET", at)["items"])
-        os.truncate(path, 0)
-        put.join()
-        self.assertNotEqual(answers, [201])
-        self.assertEqual(self.gateway.expect(200, "GET", at)["items"], [])
-        self.assertEqual((self.used(), self.objects()), (before, []))
-
-    def test_one_whose_chat_is_gone_can_be_deleted_at_once(self):
-        self.make()
-        artifact = self.put(b"private")
-        self.link(artifact)
-        self.gateway.expect(204, "DELETE", f"/chats/{self.chat['chat_id']}")
-        self.gateway.expect(204, "DELETE", f"/artifacts/{artifact['artifact_id']}")
-        self.assertEqual(self.get(artifact)["state"], "deleted")
-        self.assertEqual(self.objects(), [])
-        self.assertEqual(self.used(), 0)
-
-    def test_a_link_serves_ranges(self):
-        self.make()
-        url = self.link(self.put(b"0123456789"))["url"]
-        for text, want in (("bytes=2-4", b"234"), ("bytes=-1", b"9"), ("bytes=9-", b"9")):
-            status, headers, body = fetch(url, {"Range": text})
-            self.assertEqual((status, body), (206, want))
-            self.assertTrue(headers["Content-Range"].endswith("/10"))
-        status, headers, _ = fetch(url, {"Range": "bytes=10-"})
-        self.assertEqual((status, headers["Content-Range"]), (416, "bytes */10"))
-        self.assertEqual(fetch(url, {"Range": "bytes=0-1,5-6"})[0], 200)
-
-    def test_a_damaged_object_breaks_off(self):
-        self.make()
-        artifact = self.put(data_of(500_000))
-        root = os.path.join(self.gateway.dir, "data/objects")
-        ((folder, name),) = [
-            (f, n) for f, _, names in os.walk(root) for n in names if n.endswith(".obj")
-        ]
-        with open(os.path.join(folder, name), "r+b") as file:
-            file.write(b"damaged")
-        with self.assertRaises(http.client.IncompleteRead):
-            fetch(self.link(artifact)["url"])
+        return self.objects_on_disk()
 
 
 class InS3(Life, ArtifactTest):
     def configure(self):
-        self.gateway.edit_config(s3_config(self.gateway.dir, RGW.port))
+        self.gateway.edit_config(s3_config(RGW, self.gateway.dir))
         for key in RGW.client.keys(BUCKET):
             RGW.client.ask("DELETE", f"/{BUCKET}/{key}")
 
@@ -521,131 +333,6 @@ class InS3(Life, ArtifactTest):
         self.assertEqual(self.get(artifact)["state"], "marked_for_delete")
         self.gateway.expect(409, "GET", f"/artifacts/{artifact['artifact_id']}/download")
         self.assertEqual(fetch(url)[0], 200)
-        self.wait_deleted(artifact)
-
-
-class Steps(ArtifactTest):
-    """The gateway is killed at each step of an upload, seen by a proxy before the real store."""
-
-    def configure(self):
-        self.proxy = FaultProxy(RGW.port)
-        self.proxy.__enter__()
-        self.addCleanup(self.proxy.__exit__)
-        self.gateway.edit_config(s3_config(self.gateway.dir, self.proxy.port))
-        for key in RGW.client.keys(BUCKET):
-            RGW.client.ask("DELETE", f"/{BUCKET}/{key}")
-
-    def kill_at(self, step, answered):
-        """Puts an artifact of three parts; SIGKILL before this step is forwarded, or before its
-        answer reaches the gateway. Then a new life, and what it makes of it."""
-        killed = threading.Event()
-
-        def kill(request, *_):
-            if request.step == step and not killed.is_set():
-                killed.set()
-                os.kill(self.gateway.process.pid, signal.SIGKILL)
-                return DROP
-            return DROP if killed.is_set() else None
-
-        if answered:
-            self.proxy.after = kill
-        else:
-            self.proxy.rule = kill
-        with self.assertRaises((OSError, http.client.HTTPException)):
-            self.put(data_of(17 * MIB))
-        self.assertTrue(killed.wait(30))
-        self.gateway.process.wait()
-        self.proxy.rule = self.proxy.after = None
-        self.gateway.start()
-
-    def healed(self):
-        """All artifacts there are, once none is between two states."""
-        path = f"/chats/{self.chat['chat_id']}/artifacts"
-
-        def look():
-            items = self.gateway.expect(200, "GET", path)["items"]
-            between = [a for a in items if a["state"] in ("created", "marked_for_delete")]
-            return None if between or RGW.client.uploads(BUCKET) else (items,)
-
-        return wait_for("healed", look)[0]
-
-    def assert_consistent(self, items, before):
-        self.assertEqual(len(self.objects()), len(items))
-        self.assertEqual(self.used(), before + sum(a["size_bytes"] for a in items))
-        for artifact in items:
-            self.assertEqual(artifact["sha256"], hashlib.sha256(data_of(17 * MIB)).hexdigest())
-            body = fetch(self.link(artifact)["url"])[2]
-            self.assertEqual(hashlib.sha256(body).hexdigest(), artifact["sha256"])
-
-    def objects(self):
-        return RGW.client.keys(BUCKET)
-
-    def test_killed_before_there_is_an_object_there_is_no_artifact(self):
-        self.make(SOON)
-        before = self.used()
-        for step, answered in (
-            ("initiate", False),
-            ("initiate", True),
-            ("part", False),
-            ("part", True),
-            ("complete", False),
-        ):
-            with self.subTest(step=step, answered=answered):
-                self.kill_at(step, answered)
-                items = self.healed()
-                self.assertEqual(items, [])
-                self.assert_consistent(items, before)
-
-    def test_killed_when_there_is_an_object_there_is_the_artifact(self):
-        for step, answered in (("complete", True), ("head", False), ("head", True)):
-            with self.subTest(step=step, answered=answered):
-                self.make(SOON)
-                before = self.used()
-                self.kill_at(step, answered)
-                items = self.healed()
-                self.assertEqual([a["state"] for a in items], ["stored"])
-                self.assert_consistent(items, before)
-
-    def test_killed_while_it_deletes_it_is_deleted_later(self):
-        self.make(SOON)
-        artifact = self.put(b"x")
-        for answered in (False, True):
-            rule = "after" if answered else "rule"
-
-            def kill(request, *_):
-                if request.step == "delete":
-                    os.kill(self.gateway.process.pid, signal.SIGKILL)
-                    return DROP
-                return None
-
-            setattr(self.proxy, rule, kill)
-            with self.assertRaises((OSError, http.client.HTTPException)):
-                self.gateway.rest("DELETE", f"/artifacts/{artifact['artifact_id']}")
-            self.gateway.process.wait()
-            setattr(self.proxy, rule, None)
-            self.gateway.start()
-            wait_for("deleted", lambda: self.get(artifact)["state"] == "deleted")
-            artifact = self.put(b"x")
-        self.assertEqual(len(self.objects()), 1)
-
-    def test_a_store_that_is_away_is_told_and_leaves_nothing(self):
-        self.make(SOON)
-        before = self.used()
-        self.proxy.rule = lambda _: Answer(503, {}, b"<Error><Code>SlowDown</Code></Error>")
-        answer = self.put(b"x", status=503)
-        self.assertEqual(answer["code"], "object_store_unavailable")
-        self.proxy.rule = None
-        wait_for("given up", lambda: self.used() == before)
-        self.assertEqual(self.objects(), [])
-        self.put(b"x")
-
-    def test_what_cannot_be_deleted_now_is_deleted_later(self):
-        self.make(SOON)
-        artifact = self.put(b"x")
-        self.proxy.rule = lambda _: Answer(403, {}, b"<Error><Code>AccessDenied</Code></Error>")
-        self.gateway.expect(204, "DELETE", f"/artifacts/{artifact['artifact_id']}")
-        self.assertEqual(self.get(artifact)["state"], "marked_for_delete")
-        self.proxy.rule = None
         self.wait_deleted(artifact)
 
 

@@ -107,6 +107,19 @@ class Document(unittest.TestCase):
                     bare.append(f"{method} {path} {parameter['name']}")
         self.assertEqual([name for name in bare if not name.startswith("Problem.errors")], [])
 
+    def test_it_names_the_refusals_of_rates_ranges_and_preconditions(self):
+        told = {o["operationId"]: set(o["responses"]) for _, _, o in self.operations()}
+        self.assertLess({"403", "416", "429"}, told["object.get"])
+        self.assertLess({"412", "416", "429"}, told["file.get"])
+        self.assertLess({"412", "429", "507"}, told["file.put"])
+        for _, _, operation in self.operations():
+            if operation.get("security") != []:
+                self.assertIn("429", operation["responses"])
+                self.assertEqual(
+                    self.resolve(operation["responses"]["429"])["description"],
+                    "rate_limited, lease_quota_exceeded",
+                )
+
     def test_the_daemon_serves_each_path_that_is_written(self):
         for path, method, operation in self.operations():
             for parameter in self.parameters(operation):

@@ -1,0 +1,149 @@
+"""Nothing of an artifact is lost, leaked or counted twice, whatever is killed at which step of an
+upload to Ceph RGW, and whatever the store answers meanwhile."""
+
+import hashlib
+import http.client
+import os
+import signal
+import threading
+import unittest
+
+from artifacts import BUCKET, MIB, SOON, ArtifactTest, data_of, fetch, s3_config, wait_for
+from s3_proxy import DROP, Answer, FaultProxy
+from s3_servers import Rgw
+
+
+def setUpModule():
+    global RGW
+    RGW = Rgw()
+    unittest.addModuleCleanup(RGW.stop)
+    RGW.start()
+    RGW.client.make_bucket(BUCKET)
+
+class Steps(ArtifactTest):
+    """The gateway is killed at each step of an upload, seen by a proxy before the real store."""
+
+    def configure(self):
+        self.proxy = FaultProxy(RGW.port)
+        self.proxy.__enter__()
+        self.addCleanup(self.proxy.__exit__)
+        self.gateway.edit_config(s3_config(RGW, self.gateway.dir, self.proxy.port))
+        for key in RGW.client.keys(BUCKET):
+            RGW.client.ask("DELETE", f"/{BUCKET}/{key}")
+
+    def kill_at(self, step, answered):
+        """Puts an artifact of three parts; SIGKILL before this step is forwarded, or before its
+        answer reaches the gateway. Then a new life, and what it makes of it."""
+        killed = threading.Event()
+
+        def kill(request, *_):
+            if request.step == step and not killed.is_set():
+                killed.set()
+                os.kill(self.gateway.process.pid, signal.SIGKILL)
+                return DROP
+            return DROP if killed.is_set() else None
+
+        if answered:
+            self.proxy.after = kill
+        else:
+            self.proxy.rule = kill
+        with self.assertRaises((OSError, http.client.HTTPException)):
+            self.put(data_of(17 * MIB))
+        self.assertTrue(killed.wait(30))
+        self.gateway.process.wait()
+        self.proxy.rule = self.proxy.after = None
+        self.gateway.start()
+
+    def healed(self):
+        """All artifacts there are, once none is between two states."""
+        path = f"/chats/{self.chat['chat_id']}/artifacts"
+
+        def look():
+            items = self.gateway.expect(200, "GET", path)["items"]
+            between = [a for a in items if a["state"] in ("created", "marked_for_delete")]
+            return None if between or RGW.client.uploads(BUCKET) else (items,)
+
+        return wait_for("healed", look)[0]
+
+    def assert_consistent(self, items, before):
+        self.assertEqual(len(self.objects()), len(items))
+        self.assertEqual(self.used(), before + sum(a["size_bytes"] for a in items))
+        for artifact in items:
+            self.assertEqual(artifact["sha256"], hashlib.sha256(data_of(17 * MIB)).hexdigest())
+            body = fetch(self.link(artifact)["url"])[2]
+            self.assertEqual(hashlib.sha256(body).hexdigest(), artifact["sha256"])
+
+    def objects(self):
+        return RGW.client.keys(BUCKET)
+
+    def test_killed_before_there_is_an_object_there_is_no_artifact(self):
+        self.make(SOON)
+        before = self.used()
+        for step, answered in (
+            ("initiate", False),
+            ("initiate", True),
+            ("part", False),
+            ("part", True),
+            ("complete", False),
+        ):
+            with self.subTest(step=step, answered=answered):
+                self.kill_at(step, answered)
+                items = self.healed()
+                self.assertEqual(items, [])
+                self.assert_consistent(items, before)
+
+    def test_killed_when_there_is_an_object_there_is_the_artifact(self):
+        for step, answered in (("complete", True), ("head", False), ("head", True)):
+            with self.subTest(step=step, answered=answered):
+                self.make(SOON)
+                before = self.used()
+                self.kill_at(step, answered)
+                items = self.healed()
+                self.assertEqual([a["state"] for a in items], ["stored"])
+                self.assert_consistent(items, before)
+
+    def test_killed_while_it_deletes_it_is_deleted_later(self):
+        self.make(SOON)
+        artifact = self.put(b"x")
+        for answered in (False, True):
+            rule = "after" if answered else "rule"
+
+            def kill(request, *_):
+                if request.step == "delete":
+                    os.kill(self.gateway.process.pid, signal.SIGKILL)
+                    return DROP
+                return None
+
+            setattr(self.proxy, rule, kill)
+            with self.assertRaises((OSError, http.client.HTTPException)):
+                self.gateway.rest("DELETE", f"/artifacts/{artifact['artifact_id']}")
+            self.gateway.process.wait()
+            setattr(self.proxy, rule, None)
+            self.gateway.start()
+            wait_for("deleted", lambda: self.get(artifact)["state"] == "deleted")
+            artifact = self.put(b"x")
+        self.assertEqual(len(self.objects()), 1)
+
+    def test_a_store_that_is_away_is_told_and_leaves_nothing(self):
+        self.make(SOON)
+        before = self.used()
+        self.proxy.rule = lambda _: Answer(503, {}, b"<Error><Code>SlowDown</Code></Error>")
+        answer = self.put(b"x", status=503)
+        self.assertEqual(answer["code"], "object_store_unavailable")
+        self.proxy.rule = None
+        wait_for("given up", lambda: self.used() == before)
+        self.assertEqual(self.objects(), [])
+        self.put(b"x")
+
+    def test_what_cannot_be_deleted_now_is_deleted_later(self):
+        self.make(SOON)
+        artifact = self.put(b"x")
+        self.proxy.rule = lambda _: Answer(403, {}, b"<Error><Code>AccessDenied</Code></Error>")
+        self.gateway.expect(204, "DELETE", f"/artifacts/{artifact['artifact_id']}")
+        self.assertEqual(self.get(artifact)["state"], "marked_for_delete")
+        self.proxy.rule = None
+        self.wait_deleted(artifact)
+
+
+if __name__ == "__main__":
+    unittest.main()

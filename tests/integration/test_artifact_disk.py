@@ -1,0 +1,126 @@
+"""Artifacts on the disk: their links are served by the gateway itself, and its files may be damaged,
+cut, or be there without a row."""
+
+import glob
+import http.client
+import json
+import os
+import shutil
+import threading
+import unittest
+import uuid
+
+from artifacts import MIB, ArtifactTest, data_of, fetch, wait_for
+
+
+class OnDisk(ArtifactTest):
+    def configure(self):
+        pass
+
+    def objects(self):
+        return self.objects_on_disk()
+
+    def test_an_object_without_a_row_is_marked_and_a_grace_later_removed(self):
+        self.make({"retention": {"interval_seconds": 1, "artifact_delivered_grace_seconds": 2}})
+        kept = self.put(b"kept")
+        (path,) = glob.glob(
+            os.path.join(self.gateway.dir, "data", "objects", "**", kept["artifact_id"] + "*"),
+            recursive=True,
+        )
+        orphan = path.replace(kept["artifact_id"], str(uuid.uuid4()))
+        foreign = os.path.join(os.path.dirname(path), "foreign.obj")
+        for planted in (orphan, foreign):
+            shutil.copyfile(path, planted)
+        wait_for("the orphan's end", lambda: not os.path.exists(orphan))
+        (marked,) = self.gateway.log_lines("object_orphan")
+        (removed,) = self.gateway.log_lines("object_orphan_removed")
+        self.assertIn(os.path.basename(orphan)[:36], marked["key"])
+        self.assertEqual(marked["key"], removed["key"])
+        self.assertTrue(os.path.exists(path) and os.path.exists(foreign))
+        self.assertEqual(self.get(kept)["state"], "stored")
+        entry = self.gateway.expect(200, "GET", "/audit?action=artifact.orphan")["items"]
+        self.assertEqual(len(entry), 1)
+
+    def test_a_link_cannot_be_changed(self):
+        self.make()
+        artifact, other = self.put(b"one"), self.put(b"two")
+        url = self.link(artifact)["url"]
+        self.assertEqual(fetch(url.replace(artifact["artifact_id"], other["artifact_id"]))[0], 403)
+        self.assertEqual(fetch(url.replace("text%2Fplain", "text%2Fhtml"))[0], 403)
+        self.assertEqual(fetch(url[:-1] + ("0" if url[-1] != "0" else "1"))[0], 403)
+        self.assertEqual(fetch(url.split("?")[0])[0], 422)
+
+    def test_an_answer_to_a_link_is_kept_by_nobody_and_a_refusal_talks_of_no_role(self):
+        self.make()
+        url = self.link(self.put(b"secret"))["url"]
+        _, headers, _ = fetch(url)
+        self.assertEqual(headers.get_all("Cache-Control"), ["no-store"])
+        _, headers, body = fetch(url + "x")
+        self.assertEqual(headers.get_all("Cache-Control"), ["no-store"])
+        self.assertNotIn("role", json.loads(body)["title"])
+
+    def test_no_link_outlives_its_artifact_chat_or_workspace(self):
+        self.make()
+        for what in ("/artifacts/{artifact_id}", "/chats/{chat_id}", "/users/{user_id}/workspace"):
+            with self.subTest(what=what):
+                self.chat = self.gateway.new_chat()
+                artifact = self.put(b"private")
+                url = self.link(artifact)["url"]
+                self.assertEqual(fetch(url)[0], 200)
+                self.gateway.expect(204, "DELETE", what.format(**artifact))
+                self.assertEqual(fetch(url)[0], 404)
+
+    def test_a_failed_upload_leaves_neither_artifact_nor_bytes_nor_room_taken(self):
+        self.make()
+        before = self.used()
+        path = self.put_file("shrinks", b"")
+        os.truncate(path, 512 * MIB)
+        answers = []
+        at = f"/chats/{self.chat['chat_id']}/artifacts"
+        put = threading.Thread(
+            target=lambda: answers.append(self.gateway.rest("POST", at, {"path": "shrinks"})[0])
+        )
+        put.start()
+        wait_for("begun", lambda: self.gateway.expect(200, "GET", at)["items"])
+        os.truncate(path, 0)
+        put.join()
+        self.assertNotEqual(answers, [201])
+        self.assertEqual(self.gateway.expect(200, "GET", at)["items"], [])
+        self.assertEqual((self.used(), self.objects()), (before, []))
+
+    def test_one_whose_chat_is_gone_can_be_deleted_at_once(self):
+        self.make()
+        artifact = self.put(b"private")
+        self.link(artifact)
+        self.gateway.expect(204, "DELETE", f"/chats/{self.chat['chat_id']}")
+        self.gateway.expect(204, "DELETE", f"/artifacts/{artifact['artifact_id']}")
+        self.assertEqual(self.get(artifact)["state"], "deleted")
+        self.assertEqual(self.objects(), [])
+        self.assertEqual(self.used(), 0)
+
+    def test_a_link_serves_ranges(self):
+        self.make()
+        url = self.link(self.put(b"0123456789"))["url"]
+        for text, want in (("bytes=2-4", b"234"), ("bytes=-1", b"9"), ("bytes=9-", b"9")):
+            status, headers, body = fetch(url, {"Range": text})
+            self.assertEqual((status, body), (206, want))
+            self.assertTrue(headers["Content-Range"].endswith("/10"))
+        status, headers, _ = fetch(url, {"Range": "bytes=10-"})
+        self.assertEqual((status, headers["Content-Range"]), (416, "bytes */10"))
+        self.assertEqual(fetch(url, {"Range": "bytes=0-1,5-6"})[0], 200)
+
+    def test_a_damaged_object_breaks_off(self):
+        self.make()
+        artifact = self.put(data_of(500_000))
+        root = os.path.join(self.gateway.dir, "data/objects")
+        ((folder, name),) = [
+            (f, n) for f, _, names in os.walk(root) for n in names if n.endswith(".obj")
+        ]
+        with open(os.path.join(folder, name), "r+b") as file:
+            file.write(b"damaged")
+        with self.assertRaises(http.client.IncompleteRead):
+            fetch(self.link(artifact)["url"])
+
+
+if __name__ == "__main__":
+    unittest.main()
