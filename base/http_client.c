@@ -13,6 +13,9 @@
 #define TURN_MS            1000 /* a cancel that nobody woke us for is seen after it */
 #define KEPT_CONNECTIONS   4L
 #define HEADERS_MAX        32768
+#define DOWNLOAD_PIECE     (128L * 1024) /* to a sink at a time; curl's own is 16 KiB */
+#define UPLOAD_PIECE       (256L * 1024) /* of a long body; curl's own is 64 KiB */
+#define LONG_BODY          (1024u * 1024)
 
 /* What the callbacks of the exchange that runs need. */
 struct exchange {
@@ -314,8 +317,20 @@ static CURLcode set_request(CURL *curl, struct exchange *x, struct curl_slist *h
     return rc;
 }
 
+/* A turn of the loop moves one piece: what is long goes in few of them. */
+static void set_pieces(CURL *curl, const struct http_client_request *req)
+{
+    if (req->body_len >= LONG_BODY) {
+        curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, UPLOAD_PIECE);
+    }
+    if (req->sink != NULL) {
+        curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, DOWNLOAD_PIECE);
+    }
+}
+
 static void set_response(struct exchange *x)
 {
+    set_pieces(x->c->curl, x->req);
     curl_easy_setopt(x->c->curl, CURLOPT_WRITEFUNCTION, on_body);
     curl_easy_setopt(x->c->curl, CURLOPT_WRITEDATA, x);
     curl_easy_setopt(x->c->curl, CURLOPT_HEADERFUNCTION, on_header);

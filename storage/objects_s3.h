@@ -11,6 +11,7 @@
 
 #define S3_TOKEN_HEADER "x-amz-meta-leasehold-token"
 #define S3_CLIENTS_KEPT 16
+#define S3_PAGES_KEPT   16
 #define S3_ETAG_TEXT    100
 #define S3_PARTS_MAX    10000
 
@@ -30,11 +31,21 @@ struct objects_s3 {
     pthread_cond_t room;                       /* memory was given back */
     struct http_client *idle[S3_CLIENTS_KEPT]; /* lock */
     size_t idle_n, memory_used;                /* lock */
+    struct s3_pages {
+        char *data;
+        size_t len;
+    } kept[S3_PAGES_KEPT];    /* lock; of parts that were sent, for the next ones */
+    size_t kept_n, kept_used; /* lock */
 };
 
 static inline struct objects_s3 *objects_s3_of(struct objects *o)
 {
     return (struct objects_s3 *)o;
+}
+
+static inline bool s3_is_cancelled(const atomic_bool *cancel)
+{
+    return cancel != NULL && atomic_load(cancel);
 }
 
 /* --- one request ------------------------------------------------------------------------------ */
@@ -49,7 +60,8 @@ struct s3_call {
     const char *const *plain; /* further lines, not signed; NULL-terminated; may be NULL */
     const char *body;
     size_t body_len;
-    const char *hash;                    /* hex SHA-256 of the body; NULL: not signed */
+    const char *hash; /* hex SHA-256 of the body; NULL: not signed */
+    bool trusted; /* the like was taken just now: a long body does not wait for the store's word */
     const struct http_client_sink *sink; /* a request that it has let begin is not tried again */
     const bool *begun;                   /* … which this tells */
     const atomic_bool *cancel;
@@ -80,7 +92,7 @@ int s3_pause(const struct objects_s3 *s, unsigned tries, int64_t least_ms,
              const atomic_bool *cancel, struct err *e) MUST_CHECK;
 
 /* Memory of a part under way: waits for room. One part is always let in. NULL: ERR_BUSY if cancelled,
- * ERR_INTERNAL. */
+ * ERR_INTERNAL. What is given back serves the next part, until there is none under way. */
 char *s3_memory_take(struct objects_s3 *s, size_t len, const atomic_bool *cancel, struct err *e);
 void s3_memory_give(struct objects_s3 *s, char *data, size_t len); /* takes NULL */
 

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 
 #include "objects_s3_wire.h"
@@ -72,11 +71,6 @@ static void client_give(struct objects_s3 *s, struct http_client *c)
 
 /* --- pauses ----------------------------------------------------------------------------------- */
 
-static bool is_cancelled(const atomic_bool *cancel)
-{
-    return cancel != NULL && atomic_load(cancel);
-}
-
 static int64_t jitter(int64_t below)
 {
     uint64_t random = 0;
@@ -94,11 +88,11 @@ int s3_pause(const struct objects_s3 *s, unsigned tries, int64_t least_ms,
         most *= 2;
     }
     int64_t left = jitter(most < BACKOFF_MAX_MS ? most : BACKOFF_MAX_MS) + least_ms;
-    for (; left > 0 && !is_cancelled(cancel); left -= NAP_MS) {
+    for (; left > 0 && !s3_is_cancelled(cancel); left -= NAP_MS) {
         int64_t nap = left < NAP_MS ? left : NAP_MS;
         nanosleep(&(struct timespec){.tv_nsec = nap * 1000000}, NULL);
     }
-    return is_cancelled(cancel) ? err_set(e, ERR_BUSY, "the upload was cancelled") : 0;
+    return s3_is_cancelled(cancel) ? err_set(e, ERR_BUSY, "the upload was cancelled") : 0;
 }
 
 /* --- what an answer asks for ------------------------------------------------------------------- */
@@ -272,61 +266,4 @@ int s3_call_refused(const struct s3_answer *a, const char *what, struct err *e)
     }
     return err_set(e, ERR_OBJECT_STORE_UNAVAILABLE, "the object store answers %ld %s to %s",
                    a->status, a->code, what);
-}
-
-/* --- memory of parts -------------------------------------------------------------------------- */
-
-/* Pages of their own, which go back at once: an allocator would keep them, in an arena of each
- * thread. */
-static char *pages_take(size_t len, struct err *e)
-{
-    void *data = mmap(NULL, len + 1, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (data == MAP_FAILED) {
-        err_fill_code(e, ERR_INTERNAL, "no memory for an upload");
-        return NULL;
-    }
-    return data;
-}
-
-static void account_give(struct objects_s3 *s, size_t len)
-{
-    pthread_mutex_lock(&s->lock);
-    s->memory_used -= len;
-    pthread_cond_broadcast(&s->room);
-    pthread_mutex_unlock(&s->lock);
-}
-
-char *s3_memory_take(struct objects_s3 *s, size_t len, const atomic_bool *cancel, struct err *e)
-{
-    pthread_mutex_lock(&s->lock);
-    while (s->memory_used > 0 && s->memory_used + len > s->o.memory_bytes &&
-           !is_cancelled(cancel)) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec++;
-        pthread_cond_timedwait(&s->room, &s->lock, &until);
-    }
-    bool ok = !is_cancelled(cancel);
-    if (ok) {
-        s->memory_used += len;
-    }
-    pthread_mutex_unlock(&s->lock);
-    if (!ok) {
-        err_fill_code(e, ERR_BUSY, "the upload was cancelled");
-        return NULL;
-    }
-    char *data = pages_take(len, e);
-    if (data == NULL) {
-        account_give(s, len);
-    }
-    return data;
-}
-
-void s3_memory_give(struct objects_s3 *s, char *data, size_t len)
-{
-    if (data != NULL) {
-        munmap(data, len + 1);
-        account_give(s, len);
-    }
 }

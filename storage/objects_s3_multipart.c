@@ -1,6 +1,7 @@
 /*
  * An object in parts. A few workers each take the next part from the caller's function, one at a
- * time, and send theirs at the same time. What is begun is made known before the first part, given
+ * time, and send theirs at the same time; one more of them than may send reads and sums ahead, so that
+ * the store never waits for that. What is begun is made known before the first part, given
  * up when it fails, and held to be done only when HEAD shows our own token.
  */
 #include <openssl/evp.h>
@@ -32,6 +33,8 @@ struct multipart {
     EVP_MD_CTX *md;
     struct part *parts;    /* also `state` */
     pthread_mutex_t state; /* guards the rest */
+    pthread_cond_t turn;   /* a part has been sent */
+    unsigned sending;
     size_t parts_size;
     int64_t sent_bytes;
     bool failed;
@@ -183,6 +186,24 @@ static char *take_part(struct multipart *m, size_t *ret_n, unsigned *ret_number)
     return data;
 }
 
+static void wait_turn(struct multipart *m)
+{
+    pthread_mutex_lock(&m->state);
+    while (m->sending >= m->s->o.parallel) {
+        pthread_cond_wait(&m->turn, &m->state);
+    }
+    m->sending++;
+    pthread_mutex_unlock(&m->state);
+}
+
+static void end_turn(struct multipart *m)
+{
+    pthread_mutex_lock(&m->state);
+    m->sending--;
+    pthread_cond_signal(&m->turn);
+    pthread_mutex_unlock(&m->state);
+}
+
 static void sent(struct multipart *m, unsigned number, const char *etag, size_t n)
 {
     pthread_mutex_lock(&m->state);
@@ -206,6 +227,7 @@ static int send_part(struct multipart *m, unsigned number, const char *data, siz
                         .query_n = 2,
                         .body = data,
                         .body_len = n,
+                        .trusted = number > m->s->o.parallel,
                         .cancel = m->p->cancel};
     if (s3_call_run(m->s, &c, a, e) != 0) {
         return -1;
@@ -226,9 +248,11 @@ static void *work(void *arg)
     size_t n;
     s3_answer_init(&a);
     for (char *data; (data = take_part(m, &n, &number)) != NULL;) {
-        if (send_part(m, number, data, n, &a, &e) != 0) {
+        wait_turn(m);
+        if (!has_failed(m) && send_part(m, number, data, n, &a, &e) != 0) {
             fail(m, &e);
         }
+        end_turn(m);
         s3_memory_give(m->s, data, m->part_bytes);
     }
     s3_answer_done(&a);
@@ -239,7 +263,7 @@ static int send_all(struct multipart *m, struct err *e)
 {
     pthread_t threads[WORKERS_MAX];
     unsigned n = 0;
-    while (n + 1 < m->s->o.parallel && n < WORKERS_MAX &&
+    while (n < m->s->o.parallel && n < WORKERS_MAX &&
            pthread_create(&threads[n], NULL, work, m) == 0) {
         n++;
     }
@@ -404,11 +428,13 @@ int s3_multipart(struct objects_s3 *s, const struct object_put *p, char *first, 
         .s = s, .p = p, .part_bytes = part_bytes, .first = first, .md = EVP_MD_CTX_new()};
     pthread_mutex_init(&m.reading, NULL);
     pthread_mutex_init(&m.state, NULL);
+    pthread_cond_init(&m.turn, NULL);
     int rc = run(&m, ret, e);
     s3_memory_give(s, m.first, part_bytes);
     EVP_MD_CTX_free(m.md);
     free(m.parts);
     pthread_mutex_destroy(&m.reading);
     pthread_mutex_destroy(&m.state);
+    pthread_cond_destroy(&m.turn);
     return rc;
 }

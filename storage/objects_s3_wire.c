@@ -218,7 +218,7 @@ static int run(struct sending *g, struct s3_call *c, const struct s3_target *t, 
         .timeout_ms = HTTP_CLIENT_NO_DEADLINE,
         .stall_timeout_ms = (long)g->s->o.stall_ms,
         .fresh_connection = fresh,
-        .expect_continue = c->body_len >= EXPECT_FROM,
+        .expect_continue = c->body_len >= EXPECT_FROM && (!c->trusted || fresh),
         .cancel = c->cancel,
     };
     struct http_client_response res = {.body = ret->body};

@@ -8,13 +8,16 @@ s3_put            BYTES, one part after the other, against `curl -T` in one PUT
 s3_put_multipart  BYTES in parts, four at a time, against the same
 s3_get            BYTES, against curl from a presigned URL
 s3_small          1,000 objects of 4 KiB, against `s3cmd put` of them; and the memory of four
-                  uploads at the same time
+                  uploads of 5 GiB at the same time
 
-Ours and the peer take turns; the medians count.
+Ours and the peer take turns; the medians count. cpu_s is the programs' own CPU time, server_cpu_s that
+of RGW and its OSD meanwhile: where their sum reaches the CPUs' time, the server is what is measured.
+What was replaced is collected before each run, or the store in memory is full and waits for ever.
 """
 
 import json
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -24,12 +27,14 @@ import time
 
 import lean
 from s3_servers import Rgw
+from s3_sink import S3Sink
 
 BIN = os.environ["LEASEHOLD_BIN"]
 BUCKET = "bench"
-RUNS = 5
+RUNS = 3
 SMALL, SMALL_BYTES = 1000, 4096
 MEMORY_GOAL = 64 << 20
+UPLOAD_BYTES = 5 << 30
 
 
 def tool(server, *command, more=(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL):
@@ -43,19 +48,37 @@ def output(server, *command, more=()):
     return tool(server, *command, more=more, stdout=subprocess.PIPE).stdout.decode().strip()
 
 
-def seconds(work):
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
+def children_cpu():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
-def take_turns(ours, peer, runs=RUNS):
-    times = {"ours": [], "peer": []}
-    ours(), peer()  # warm: pools, caches, connections of the server to its disk
-    for _ in range(runs):
-        times["ours"].append(seconds(ours))
-        times["peer"].append(seconds(peer))
-    return statistics.median(times["ours"]), statistics.median(times["peer"])
+class Times:
+    """Of one kind of work: how long it took, and the CPU time of its program and of the server."""
+
+    def __init__(self):
+        self.runs = []
+
+    def run(self, server, work):
+        cpu, served, began = children_cpu(), server.cpu_seconds(), time.perf_counter()
+        work()
+        elapsed = time.perf_counter() - began
+        self.runs.append((elapsed, children_cpu() - cpu, server.cpu_seconds() - served))
+
+    def medians(self):
+        return [statistics.median(column) for column in zip(*self.runs)]
+
+
+def take_turns(server, *works, runs=RUNS):
+    """What each of them took, [(seconds, its CPU seconds, the server's)]; the first round only warms."""
+    times = [Times() for _ in works]
+    for n in range(runs + 1):
+        for work, taken in zip(works, times):
+            server.collect_garbage()
+            taken.run(server, work)
+            if n == 0:
+                taken.runs.clear()
+    return [taken.medians() for taken in times]
 
 
 def report(name, ours, peer, peer_name, unit, runs, **more):
@@ -108,13 +131,18 @@ class Bench:
             check=True,
         )  # fmt: skip
 
+    def tell(self, name, ours, peer, peer_name, goal):
+        report(
+            name, self.rate(ours[0]), self.rate(peer[0]), peer_name, "MB/s", RUNS, goal=goal,
+            cpu_s={"ours": round(ours[1], 3), "peer": round(peer[1], 3)},
+            server_cpu_s={"ours": round(ours[2], 3), "peer": round(peer[2], 3)},
+        )  # fmt: skip
+
     def bench_puts(self):
-        ours, peer = take_turns(lambda: self.put("parallel=1"), self.curl_put)
-        peer_name = "curl, one stream"
-        report("s3_put", self.rate(ours), self.rate(peer), peer_name, "MB/s", RUNS, goal=0.95)
-        ours, peer = take_turns(self.put, self.curl_put)
-        name = "s3_put_multipart"
-        report(name, self.rate(ours), self.rate(peer), peer_name, "MB/s", RUNS, goal=1.3)
+        one = lambda: self.put("parallel=1")
+        first, many, peer = take_turns(self.server, one, self.put, self.curl_put)
+        self.tell("s3_put", first, peer, "curl, one stream", 0.95)
+        self.tell("s3_put_multipart", many, peer, "curl, one stream", 1.3)
 
     def bench_get(self):
         url = output(self.server, "presign", "ours", "3600")
@@ -126,9 +154,8 @@ class Bench:
         def curl():
             subprocess.run(["curl", "-sf", "-o", os.devnull, url], check=True)
 
-        mine, peer = take_turns(ours, curl)
-        name = "curl, presigned, one stream"
-        report("s3_get", self.rate(mine), self.rate(peer), name, "MB/s", RUNS, goal=0.95)
+        mine, peer = take_turns(self.server, ours, curl)
+        self.tell("s3_get", mine, peer, "curl, presigned, one stream", 0.95)
 
     def s3cmd(self, folder):
         client = self.server.client
@@ -148,13 +175,26 @@ class Bench:
             with open(os.path.join(folder, str(number)), "wb") as file:
                 file.write(os.urandom(SMALL_BYTES))
         many = ("many", "many/", str(SMALL), str(SMALL_BYTES), "1")
-        ours, peer = take_turns(lambda: tool(self.server, *many), lambda: self.s3cmd(folder), 3)
-        args = ("many", "memory/", "4", str(self.size), "4")
-        memory = json.loads(output(self.server, *args))["memory_bytes"]
+        (ours, *_), (peer, *_) = take_turns(
+            self.server, lambda: tool(self.server, *many), lambda: self.s3cmd(folder)
+        )
         report(
-            "s3_small", SMALL / ours, SMALL / peer, "s3cmd", "objects/s", 3,
-            memory_of_4_uploads=memory, memory_goal=MEMORY_GOAL, uploads_bytes=self.size,
+            "s3_small", SMALL / ours, SMALL / peer, "s3cmd", "objects/s", RUNS,
+            memory_of_4_uploads=memory_of_uploads(), memory_goal=MEMORY_GOAL,
+            uploads_bytes=UPLOAD_BYTES,
         )  # fmt: skip
+
+
+def memory_of_uploads():
+    """Four uploads at a time, to a store that forgets them: none here has room for so much."""
+    with S3Sink() as sink:
+        args = [
+            os.path.join(BIN, "objects_tool"), "kind=s3", f"endpoint=http://127.0.0.1:{sink.port}",
+            "region=us-east-1", "bucket=b", "access_key=K", "secret=S",
+            "many", "memory/", "4", str(UPLOAD_BYTES), "4",
+        ]  # fmt: skip
+        told = subprocess.run(args, stdout=subprocess.PIPE, check=True).stdout
+    return json.loads(told)["memory_bytes"]
 
 
 def main():
@@ -163,7 +203,7 @@ def main():
         sys.exit("missing package: apt-get install s3cmd")
     directory = tempfile.mkdtemp(prefix="leasehold-bench-")
     try:
-        with Rgw(memory_bytes=size * 12) as server:
+        with Rgw(memory_bytes=size * 6) as server:
             server.client.make_bucket(BUCKET)
             bench = Bench(server, directory, size)
             bench.bench_puts()

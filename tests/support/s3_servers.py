@@ -238,6 +238,19 @@ class Rgw(Server):
             bucket, **{"endpoint": f"http://127.0.0.1:{port}", **more}
         )
 
+    def collect_garbage(self):
+        """What was deleted or replaced is gone from the store, and not some time later."""
+        self.ceph("radosgw-admin", "gc", "process", "--include-all")
+
+    def cpu_seconds(self):
+        """That all its processes have used so far."""
+        ticks = 0
+        for child in self.children:
+            with open(f"/proc/{child.pid}/stat", encoding="utf-8") as stat:
+                fields = stat.read().rsplit(")", 1)[1].split()
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
     def start_monitor(self):
         monmap = os.path.join(self.dir, "monmap")
         address = f"v1:127.0.0.1:{self.mon_port}"
