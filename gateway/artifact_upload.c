@@ -1,7 +1,7 @@
 /*
  * An upload: the row, the bytes on the disk, the object, the row again. The bytes are kept in a file
  * without a name, so that a slow client holds no memory of the store of objects, and a killed gateway
- * leaves nothing.
+ * leaves nothing. A store on the disk gives that file itself, and takes it as the object.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -70,7 +70,21 @@ static int fail_disk(struct err *e, const char *what)
     return err_sys(e, full ? ERR_STORAGE_FULL : ERR_INTERNAL, errno, "%s", what);
 }
 
-int artifact_upload_spool(struct artifact_upload *u, struct err *e)
+static int spool_in_store(struct artifact_upload *u, struct err *e)
+{
+    struct objects *o = artifacts_store(u->s->artifacts);
+
+    if (!o->v->spool)
+        return 0;
+    if (o->v->spool(o, &u->fd, e))
+        return -1;
+    if (u->fd < 0)
+        return 0;
+    u->sum = objects_check_new();
+    return u->sum ? 0 : err_set(e, ERR_INTERNAL, "no memory for an upload");
+}
+
+static int spool_of_our_own(struct artifact_upload *u, struct err *e)
 {
     char path[PATH_MAX];
     const char *dir = u->s->cfg->storage.data_dir;
@@ -87,8 +101,17 @@ int artifact_upload_spool(struct artifact_upload *u, struct err *e)
     return 0;
 }
 
+int artifact_upload_spool(struct artifact_upload *u, struct err *e)
+{
+    if (spool_in_store(u, e))
+        return -1;
+    return u->fd >= 0 ? 0 : spool_of_our_own(u, e);
+}
+
 int artifact_upload_write(struct artifact_upload *u, const char *data, size_t len, struct err *e)
 {
+    if (u->sum && objects_check_add(u->sum, data, len, e))
+        return -1;
     while (len) {
         ssize_t n = write(u->fd, data, len);
 
@@ -207,9 +230,22 @@ static void count(const struct artifact_upload *u, int rc)
         metric_add(meter(u->s->meters, METER_ARTIFACT_BYTES), 0, 0, u->a.size_bytes);
 }
 
-static int put(struct artifact_upload *u, struct err *e)
+static int put_object(struct artifact_upload *u, const struct object_put *p,
+                      struct object_info *ret, struct err *e)
 {
     struct objects *o = artifacts_store(u->s->artifacts);
+    char sum[65];
+
+    u->at = 0;
+    u->sent = true;
+    if (!u->sum)
+        return o->v->put(o, p, ret, e);
+    objects_check_sum(u->sum, sum);
+    return o->v->adopt(o, p, u->fd, sum, ret, e);
+}
+
+static int put(struct artifact_upload *u, struct err *e)
+{
     char token[ID_TEXT];
     struct object_info info;
     const struct object_put p = {.key = u->a.object_key,
@@ -222,9 +258,7 @@ static int put(struct artifact_upload *u, struct err *e)
                                  .cancel = &u->s->stopping};
     struct upload_change c = {.u = u};
 
-    u->at = 0;
-    u->sent = true;
-    if (o->v->put(o, &p, &info, e))
+    if (put_object(u, &p, &info, e))
         return -1;
     c.a = u->a;
     memcpy(c.a.sha256, info.sha256, sizeof c.a.sha256);
@@ -276,10 +310,11 @@ static void give_up(struct artifact_upload *u)
 
 void artifact_upload_end(struct artifact_upload *u)
 {
-
     if (u->fd >= 0)
         close(u->fd);
     u->fd = -1;
+    objects_check_free(u->sum);
+    u->sum = NULL;
     if (!u->begun)
         return;
     give_up(u);

@@ -80,8 +80,9 @@ struct artifact_upload {
     const char *actor; /* in the trail, instead of the caller; NULL: none */
     struct call *call; /* answered with what is stored; NULL: none */
     struct artifact a;
-    int fd;     /* the bytes; -1: none yet */
-    int64_t at; /* of it, read or written so far */
+    int fd;                    /* the bytes; -1: none yet */
+    int64_t at;                /* of it, read or written so far */
+    struct objects_check *sum; /* of it, where it is a file of the store of objects; else NULL */
     struct artifact_mark mark;
     int64_t began_us;
     bool begun, sent; /* the row is there; the store of objects was asked */

@@ -20,11 +20,7 @@
 
 #define TEMP_DIR    ".new"
 #define LOCK_FILE   ".lock"
-#define FOOT_LEN    256
-#define CHUNK_LEN   (256u * 1024)
-#define PATH_TEXT   (OBJECT_KEY_MAX + sizeof(OBJECT_SUFFIX))
 #define SEGMENT_MAX 200
-#define MAKE_TRIES  8
 
 int objects_disk_fail(struct err *e, const char *what)
 {
@@ -51,7 +47,7 @@ static bool is_plain(const char *key)
 
 /* The keys of the project are paths. Any other text is one file name by its hash: no key climbs out,
  * clashes by case, or is too long for a directory. */
-static int path_of(const char *key, char ret[static PATH_TEXT], struct err *e)
+int objects_disk_path(const char *key, char ret[static DISK_PATH_TEXT], struct err *e)
 {
     uint8_t hash[32];
     char hex[HASH_HEX];
@@ -60,18 +56,18 @@ static int path_of(const char *key, char ret[static PATH_TEXT], struct err *e)
         return err_set(e, ERR_INVALID_REQUEST, "a key has 1 to %d bytes", OBJECT_KEY_MAX);
     }
     if (is_plain(key)) {
-        snprintf(ret, PATH_TEXT, "%s" OBJECT_SUFFIX, key);
+        snprintf(ret, DISK_PATH_TEXT, "%s" OBJECT_SUFFIX, key);
         return 0;
     }
     if (EVP_Digest(key, len, hash, NULL, EVP_sha256(), NULL) != 1) {
         return err_set(e, ERR_INTERNAL, "no hash of a key");
     }
     hash_to_hex(hash, hex);
-    snprintf(ret, PATH_TEXT, "%%%s" OBJECT_SUFFIX, hex);
+    snprintf(ret, DISK_PATH_TEXT, "%%%s" OBJECT_SUFFIX, hex);
     return 0;
 }
 
-static int sync_dir(int root, const char *dir)
+int objects_disk_sync_dir(int root, const char *dir)
 {
     int fd = openat(root, dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) {
@@ -83,74 +79,30 @@ static int sync_dir(int root, const char *dir)
     return rc;
 }
 
-/* The part of `path` before its last slash, "." without one. */
-static void parent_of(const char *path, char ret[static PATH_TEXT])
+void objects_disk_parent(const char *path, char ret[static DISK_PATH_TEXT])
 {
     const char *slash = strrchr(path, '/');
     int len = slash != NULL ? (int)(slash - path) : 1;
-    snprintf(ret, PATH_TEXT, "%.*s", len, slash != NULL ? path : ".");
-}
-
-/* Every directory above `path`, durable. */
-static int make_parents(int root, const char *path)
-{
-    char dir[PATH_TEXT], above[PATH_TEXT];
-    for (const char *slash = strchr(path, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        size_t len = (size_t)(slash - path);
-        memcpy(dir, path, len);
-        dir[len] = '\0';
-        parent_of(dir, above);
-        if ((mkdirat(root, dir, 0700) != 0 && errno != EEXIST) || sync_dir(root, above) != 0) {
-            return -1;
-        }
-    }
-    return 0;
-}
-
-/* Also where another thread has just removed the directories, which were empty. */
-static int publish(const struct objects_disk *d, const char *temp, const char *path, struct err *e)
-{
-    char dir[PATH_TEXT];
-    parent_of(path, dir);
-    for (int i = 0; i < MAKE_TRIES; i++) {
-        if (make_parents(d->root, path) == 0 && renameat(d->temp, temp, d->root, path) == 0) {
-            return sync_dir(d->root, dir) == 0 || errno == ENOENT
-                       ? 0
-                       : objects_disk_fail(e, "keep a directory");
-        }
-        if (errno != ENOENT) {
-            break;
-        }
-    }
-    return objects_disk_fail(e, "rename an object");
+    snprintf(ret, DISK_PATH_TEXT, "%.*s", len, slash != NULL ? path : ".");
 }
 
 /* --- the line behind the bytes ---------------------------------------------------------------- */
 
-static void foot_format(const struct object_info *info, char ret[static FOOT_LEN + 1])
-{
-    int n = snprintf(ret, FOOT_LEN, "\nleasehold-object 1 %lld %s %s", (long long)info->size_bytes,
-                     info->sha256, info->token);
-    memset(ret + n, ' ', (size_t)(FOOT_LEN - 1 - n));
-    ret[FOOT_LEN - 1] = '\n';
-    ret[FOOT_LEN] = '\0';
-}
-
 static int foot_read(int fd, struct object_info *ret, struct err *e)
 {
-    char foot[FOOT_LEN + 1], sha256[65], token[OBJECT_TOKEN_TEXT];
+    char foot[DISK_FOOT_LEN + 1], sha256[65], token[OBJECT_TOKEN_TEXT];
     long long size;
     struct stat st;
     if (fstat(fd, &st) != 0) {
         return objects_disk_fail(e, "look at an object");
     }
-    if (st.st_size < FOOT_LEN ||
-        pread(fd, foot, FOOT_LEN, st.st_size - FOOT_LEN) != (ssize_t)FOOT_LEN) {
+    if (st.st_size < DISK_FOOT_LEN ||
+        pread(fd, foot, DISK_FOOT_LEN, st.st_size - DISK_FOOT_LEN) != (ssize_t)DISK_FOOT_LEN) {
         return err_set(e, ERR_INTERNAL, "an object of the disk store is cut");
     }
-    foot[FOOT_LEN] = '\0';
+    foot[DISK_FOOT_LEN] = '\0';
     if (sscanf(foot, "\nleasehold-object 1 %lld %64s %64s", &size, sha256, token) != 3 ||
-        size != (long long)st.st_size - FOOT_LEN) {
+        size != (long long)st.st_size - DISK_FOOT_LEN) {
         return err_set(e, ERR_INTERNAL, "an object of the disk store is damaged");
     }
     ret->size_bytes = size;
@@ -162,8 +114,8 @@ static int foot_read(int fd, struct object_info *ret, struct err *e)
 static int open_object(const struct objects_disk *d, const char *key, struct object_info *ret,
                        struct err *e)
 {
-    char path[PATH_TEXT];
-    if (path_of(key, path, e) != 0) {
+    char path[DISK_PATH_TEXT];
+    if (objects_disk_path(key, path, e) != 0) {
         return -1;
     }
     int fd = openat(d->root, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -177,104 +129,6 @@ static int open_object(const struct objects_disk *d, const char *key, struct obj
         return -1;
     }
     return fd;
-}
-
-/* --- put -------------------------------------------------------------------------------------- */
-
-static int write_all(int fd, const char *data, size_t len, struct err *e)
-{
-    while (len > 0) {
-        ssize_t n = write(fd, data, len);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n < 0) {
-            return objects_disk_fail(e, "write an object");
-        }
-        data += n;
-        len -= (size_t)n;
-    }
-    return 0;
-}
-
-static int copy_in(int fd, const struct object_put *p, EVP_MD_CTX *md, char *chunk,
-                   int64_t *ret_size, struct err *e)
-{
-    ssize_t n;
-    while ((n = p->read(p->ctx, chunk, CHUNK_LEN, e)) > 0) {
-        if (p->cancel != NULL && atomic_load(p->cancel)) {
-            return err_set(e, ERR_BUSY, "the upload was cancelled");
-        }
-        *ret_size += n;
-        if (p->len >= 0 && *ret_size > p->len) {
-            return err_set(e, ERR_TOO_LARGE, "more comes than was said");
-        }
-        if (EVP_DigestUpdate(md, chunk, (size_t)n) != 1) {
-            return err_set(e, ERR_INTERNAL, "no hash of an object");
-        }
-        if (write_all(fd, chunk, (size_t)n, e) != 0) {
-            return -1;
-        }
-        if (p->progress != NULL) {
-            p->progress(p->ctx, *ret_size);
-        }
-    }
-    if (n < 0) {
-        return -1;
-    }
-    return p->len < 0 || *ret_size == p->len
-               ? 0
-               : err_set(e, ERR_INVALID_REQUEST, "less comes than was said");
-}
-
-/* Bytes and foot, durable. */
-static int fill(int fd, const struct object_put *p, struct object_info *ret, struct err *e)
-{
-    EVP_MD_CTX *md = EVP_MD_CTX_new();
-    char *chunk = malloc(CHUNK_LEN), foot[FOOT_LEN + 1];
-    uint8_t hash[32];
-    int rc = -1;
-    if (md == NULL || chunk == NULL || EVP_DigestInit_ex(md, EVP_sha256(), NULL) != 1) {
-        err_fill_code(e, ERR_INTERNAL, "no memory for an object");
-    } else if (copy_in(fd, p, md, chunk, &ret->size_bytes, e) == 0) {
-        EVP_DigestFinal_ex(md, hash, NULL);
-        hash_to_hex(hash, ret->sha256);
-        foot_format(ret, foot);
-        rc = write_all(fd, foot, FOOT_LEN, e);
-        if (rc == 0 && fsync(fd) != 0) {
-            rc = objects_disk_fail(e, "keep an object");
-        }
-    }
-    free(chunk);
-    EVP_MD_CTX_free(md);
-    return rc;
-}
-
-static int disk_put(struct objects *o, const struct object_put *p, struct object_info *ret,
-                    struct err *e)
-{
-    struct objects_disk *d = objects_disk_of(o);
-    struct object_info info = {0};
-    struct id fresh;
-    char temp[ID_TEXT], path[PATH_TEXT];
-    if (path_of(p->key, path, e) != 0) {
-        return -1;
-    }
-    id_random(&fresh);
-    id_format(&fresh, temp);
-    snprintf(info.token, sizeof(info.token), "%s", p->token);
-    int fd = openat(d->temp, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0) {
-        return objects_disk_fail(e, "make an object");
-    }
-    int rc = fill(fd, p, &info, e);
-    close(fd);
-    if (rc != 0 || publish(d, temp, path, e) != 0) {
-        unlinkat(d->temp, temp, 0);
-        return -1;
-    }
-    *ret = info;
-    return 0;
 }
 
 /* --- get -------------------------------------------------------------------------------------- */
@@ -291,7 +145,7 @@ struct reading {
 static int copy_out(const struct reading *r, int64_t from, int64_t len, struct err *e)
 {
     while (len > 0) {
-        size_t want = len < CHUNK_LEN ? (size_t)len : CHUNK_LEN;
+        size_t want = len < DISK_CHUNK_LEN ? (size_t)len : DISK_CHUNK_LEN;
         ssize_t n = pread(r->fd, r->chunk, want, from);
         if (n < 0 && errno == EINTR) {
             continue;
@@ -327,7 +181,7 @@ static int send(int fd, const struct object_get *g, const struct object_info *in
     if (g->head != NULL && g->head(g->ctx, info, e) != 0) {
         return -1;
     }
-    r.chunk = malloc(CHUNK_LEN);
+    r.chunk = malloc(DISK_CHUNK_LEN);
     r.check = whole ? objects_check_new() : NULL;
     int rc = r.chunk != NULL && (!whole || r.check != NULL)
                  ? copy_out(&r, g->offset, len, e)
@@ -369,10 +223,10 @@ static int disk_head(struct objects *o, const char *key, struct object_info *ret
 /* Empty directories go with their last object; one that is not stays. */
 static void remove_parents(int root, const char *path)
 {
-    char dir[PATH_TEXT], above[PATH_TEXT];
-    parent_of(path, dir);
+    char dir[DISK_PATH_TEXT], above[DISK_PATH_TEXT];
+    objects_disk_parent(path, dir);
     while (strcmp(dir, ".") != 0 && unlinkat(root, dir, AT_REMOVEDIR) == 0) {
-        parent_of(dir, above);
+        objects_disk_parent(dir, above);
         memcpy(dir, above, sizeof(dir));
     }
 }
@@ -380,15 +234,15 @@ static void remove_parents(int root, const char *path)
 static int disk_del(struct objects *o, const char *key, struct err *e)
 {
     const struct objects_disk *d = objects_disk_of(o);
-    char path[PATH_TEXT], dir[PATH_TEXT];
-    if (path_of(key, path, e) != 0) {
+    char path[DISK_PATH_TEXT], dir[DISK_PATH_TEXT];
+    if (objects_disk_path(key, path, e) != 0) {
         return -1;
     }
     if (unlinkat(d->root, path, 0) != 0) {
         return errno == ENOENT || errno == ENOTDIR ? 0 : objects_disk_fail(e, "remove an object");
     }
-    parent_of(path, dir);
-    if (sync_dir(d->root, dir) != 0 && errno != ENOENT) {
+    objects_disk_parent(path, dir);
+    if (objects_disk_sync_dir(d->root, dir) != 0 && errno != ENOENT) {
         return objects_disk_fail(e, "remove an object for good");
     }
     remove_parents(d->root, path);
@@ -432,7 +286,9 @@ static void disk_free(struct objects *o)
 
 static const struct objects_vtable disk_vtable = {
     .name = "disk",
-    .put = disk_put,
+    .put = objects_disk_put,
+    .spool = objects_disk_spool,
+    .adopt = objects_disk_adopt,
     .get = disk_get,
     .head = disk_head,
     .del = disk_del,

@@ -83,6 +83,15 @@ struct objects_vtable {
     int (*put)(struct objects *o, const struct object_put *p, struct object_info *ret,
                struct err *e);
 
+    /* An empty file to gather the bytes of an object in, on the store's own disk: the caller's to
+     * close, and gone with that unless it was adopted. *ret_fd -1: its file system has no such files.
+     * NULL: the store keeps none. */
+    int (*spool)(struct objects *o, int *ret_fd, struct err *e);
+
+    /* `put` of what stands in such a file and has this sum, without copying it; p->read is not used. */
+    int (*adopt)(struct objects *o, const struct object_put *p, int fd, const char *sha256,
+                 struct object_info *ret, struct err *e);
+
     /* What it brings is what was put, or it fails: also when the bytes were changed on the disk. */
     int (*get)(struct objects *o, const struct object_get *g, struct err *e);
 

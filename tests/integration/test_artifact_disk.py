@@ -2,6 +2,7 @@
 cut, or be there without a row."""
 
 import glob
+import hashlib
 import http.client
 import json
 import os
@@ -40,6 +41,23 @@ class OnDisk(ArtifactTest):
         self.assertEqual(self.get(kept)["state"], "stored")
         entry = self.gateway.expect(200, "GET", "/audit?action=artifact.orphan")["items"]
         self.assertEqual(len(entry), 1)
+
+    def test_a_body_is_written_once(self):
+        self.make()
+
+        def written():
+            with open(f"/proc/{self.gateway.process.pid}/io", encoding="ascii") as io:
+                return int(dict(line.split(": ") for line in io)["wchar"])
+
+        data = data_of(16 * MIB)
+        before = written()
+        artifact = self.put(data)
+        self.assertLess(written() - before, 1.5 * len(data))
+        self.assertEqual(artifact["sha256"], hashlib.sha256(data).hexdigest())
+        self.assertEqual(fetch(self.link(artifact)["url"])[2], data)
+        self.gateway.kill9()
+        self.gateway.start()
+        self.assertEqual(fetch(self.link(artifact)["url"])[2], data)
 
     def test_a_link_cannot_be_changed(self):
         self.make()
