@@ -151,7 +151,7 @@ deps:
 
 # One JSON line each, kept in build/bench/NAME.json: programs of C, or scripts that drive the daemon.
 benches := $(patsubst bench_%,bench-%,$(sort $(basename $(notdir $(wildcard tests/bench/bench_*.c tests/bench/bench_*.py)))))
-benches_of_many := lease # they keep a file for each of their figures themselves
+benches_of_many := file lease s3 ws # they keep a file for each of their figures themselves
 .PHONY: bench $(benches)
 bench: $(benches)
 $(benches): bench-%: build

@@ -38,7 +38,10 @@ class Http:
         return head.encode() + data
 
     def call(self, request):
-        """The answer's body as JSON; anything but 2xx ends the bench."""
+        return json.loads(self.body(request))
+
+    def body(self, request):
+        """Of the answer; anything but 2xx ends the bench."""
         self.sock.sendall(request)
         data = self.rest
         while b"\r\n\r\n" not in data:
@@ -52,7 +55,7 @@ class Http:
         body, self.rest = data[:length], data[length:]
         if head[9:10] != b"2":
             raise SystemExit(f"bench: {head.decode()}\n{body.decode()}")
-        return json.loads(body)
+        return body
 
     def _more(self):
         data = self.sock.recv(65536)
