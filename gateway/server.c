@@ -12,7 +12,6 @@
 #include "tls_server.h"
 
 #define SWEEP_MS         1000
-#define FD_AIR           8 /* libwebsockets' own pipe, and some */
 #define CONN_MAX         100000
 #define MANY_DESCRIPTORS 16384
 #define TLS_S            (CONN_FIRST_MS / 1000) /* of a handshake */
@@ -58,13 +57,14 @@ static int context_open(struct server *s, struct err *e)
 {
     void *loops[] = {&s->loop};
     descriptors_share(s);
+    /* No fd_limit_per_thread: with one libwebsockets searches its connections for each event. We accept
+     * by ourselves, within conns_max. */
     struct lws_context_creation_info info = {
         .options = LWS_SERVER_OPTION_LIBUV | LWS_SERVER_OPTION_EXPLICIT_VHOSTS |
                    LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT,
         .foreign_loops = loops,
         .user = s,
         .pt_serv_buf_size = READ_MAX,
-        .fd_limit_per_thread = (unsigned)(s->tcp.conns_max + s->local.conns_max) + FD_AIR,
         .timeout_secs = TLS_S,
         .pcontext = &s->lws, /* NULL again when it is gone */
     };
