@@ -7,6 +7,8 @@ file_get_small  requests/s of 10,000 files of 4 KiB, each once, over 16 connecti
 file_put_1g     MB/s of one upload of 1 GB, with SHA-256 and fsync; peer: nginx DAV, then fsync
 history_append  messages/s of 64 clients in one chat, each durable; peer: one commit after another into
                 the same SQLite file
+history_page    pages/s of 100 messages, one after the other, out of the middle of a chat of 1,000,000; peer:
+                the same page of a chat of 1,000 (1.0: it costs what stands on it)
 
 Both sides take turns, RUNS times (5); the medians are compared. One line each, also kept in
 build/bench/NAME.json.
@@ -31,6 +33,7 @@ from gateway import BIN, Gateway
 GB = 1_000_000_000
 SMALL, SMALL_SIZE, SMALL_CONNECTIONS = 10_000, 4096, 16
 CLIENTS, MESSAGES = 64, 4000
+LONG, SHORT, PAGE, PAGES = 1_000_000, 1000, 100, 500
 BLOCK = 1024 * 1024
 
 NGINX = """
@@ -240,6 +243,32 @@ class Bench:
                      "messages/s, 64 clients in one chat", "one commit a message, same SQLite file")
 
 
+    def long_history(self, messages):
+        """A chat with so many, written past the gateway: it holds no history open."""
+        self.gateway.connection(fresh=True)
+        chat = self.gateway.new_chat()
+        db = sqlite3.connect(os.path.join(os.path.dirname(self.files_of(chat)), "history.db"))
+        said = ((n, f"{n:08x}-0000-4000-8000-{n:012x}", 1_800_000_000_000 + n, "x" * 200)
+                for n in range(1, messages + 1))
+        db.executemany("INSERT INTO messages (seq, message_id, at, role, author, content)"
+                       " VALUES (?, ?, ?, 'user', 'me', ?)", said)
+        size = os.path.getsize(os.path.join(os.path.dirname(self.files_of(chat)), "history.md"))
+        db.execute("UPDATE projection SET md_seq = ?, md_bytes = ?", (messages, size))
+        db.commit()
+        db.close()
+        return f"/api/v1/chats/{chat['chat_id']}/history?limit={PAGE}&after={messages // 2}"
+
+    def history_page(self):
+        long, short = self.long_history(LONG), self.long_history(SHORT)
+        auth = f"Authorization: {self.auth['Authorization']}"
+        self.compare(
+            "history_page",
+            lambda: self.load(self.port, [long] * PAGES, 1, auth),
+            lambda: self.load(self.port, [short] * PAGES, 1, auth),
+            "pages/s of 100 messages out of 1,000,000, one connection", "a chat of 1,000 messages",
+        )
+
+
 def one_by_one(database, work, seconds=3):
     """The same rows into a copy of the file, each with a commit of its own, synchronous=FULL."""
     copy = os.path.join(work, "history-copy.db")
@@ -277,6 +306,7 @@ def main():
     try:
         bench.get_and_put()
         bench.history()
+        bench.history_page()
     finally:
         bench.close()
 
