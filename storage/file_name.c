@@ -51,7 +51,7 @@ static const char *fault_of(const char *name)
     if (has_control(name)) {
         return "a file name has no control characters";
     }
-    return is_reserved(name) ? "this name is taken" : NULL;
+    return is_reserved(name) ? "this name is reserved" : NULL;
 }
 
 bool file_name_valid(const char *name)
