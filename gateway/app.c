@@ -9,8 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "backup.h"
+#include "activity.h"
 #include "artifacts.h"
+#include "backup.h"
 #include "bot_ws.h"
 #include "changes.h"
 #include "chats.h"
@@ -402,12 +403,13 @@ static int brokers_make(struct app *a, struct err *e)
     s->history = history_queues_new(s);
     s->trail = trail_new(s);
     s->retention = retention_new(s);
+    s->activity = activity_new(s);
     s->files = files_new(s);
     s->streams = streams_new(s, queue_max("LEASEHOLD_TEST_STREAMS_MAX", STREAMS_MAX));
     s->bots = bot_ws_new(s);
     s->host.wait_ctx = s->sessions;
     if (!s->limits || !s->broker || !s->sessions || !s->spools || !s->history || !s->trail ||
-        !s->retention || !s->bots || !s->streams || !s->files)
+        !s->retention || !s->bots || !s->streams || !s->files || !s->activity)
         return err_set(e, ERR_INTERNAL, "no memory");
     return auth_load(s->auth, s->store, e);
 }
@@ -473,6 +475,7 @@ static void app_done(struct app *a)
     s->object = NULL;
     streams_stop(s->streams);
     files_close(s->files);
+    activity_close(s->activity);
     trail_close(s->trail);
     store_close(s->store);
     lane_free(s->sign);
@@ -488,6 +491,7 @@ static void app_done(struct app *a)
     trail_free(s->trail);
     retention_free(s->retention);
     files_free(s->files);
+    activity_free(s->activity);
     streams_free(s->streams);
     s->streams = NULL;
     bot_ws_free(s->bots);

@@ -1,6 +1,7 @@
 /* One running operation: to its lane and back. */
 #include <string.h>
 
+#include "activity.h"
 #include "idempotency.h"
 #include "identity.h"
 #include "limits.h"
@@ -98,8 +99,10 @@ void call_finish(struct call *c)
         c->status = c->op->status;
     if (c->idempotent && !idempotency_settle(c))
         return; /* comes again when the answer is recorded */
-    if (c->reply != answered)
+    if (c->reply != answered) {
         trail_call(c->s->trail, c);
+        activity_call(c->s->activity, c);
+    }
     if (stream_answers(c)) {
         stream_answer(c); /* call_close follows */
         return;

@@ -19,6 +19,7 @@
 #include "server.h"
 #include "tls_ca.h"
 
+struct activity;
 struct artifacts;
 struct bot_ws;
 struct history_queues;
@@ -66,6 +67,7 @@ struct services {
     struct history_queues *history; /* loop */
     struct retention *retention;    /* loop */
     struct trail *trail;            /* loop */
+    struct activity *activity;      /* loop */
     struct artifacts *artifacts;    /* see artifacts.h */
     struct idempotent *idempotent;  /* loop: requests with an Idempotency-Key that run */
     struct server_timer *broker_timer, *cleanup_timer;

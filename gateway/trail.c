@@ -301,6 +301,18 @@ static bool known_chat(const struct field *fields, const void *obj, const struct
     return *ret && !id_is_zero(*ret);
 }
 
+bool trail_chat(const struct call *c, struct id *ret)
+{
+    const struct id *chat_id;
+
+    if (!c->op || !c->op->audit[0].kind ||
+        (!known_chat(c->op->in, c->args, &chat_id) &&
+         (c->rc || !known_chat(c->op->out, c->result, &chat_id))))
+        return false;
+    *ret = *chat_id;
+    return true;
+}
+
 static const char *known_name(const struct field *fields, const void *obj)
 {
     const struct field *f = find(fields, "name");

@@ -19,6 +19,9 @@ void trail_free(struct trail *t); /* after the store's end */
 /* The call is over: its entry, unless it has one. */
 void trail_call(struct trail *t, const struct call *c);
 
+/* Of which chat it was an access; false: of none, or not of a single one. */
+bool trail_chat(const struct call *c, struct id *ret);
+
 /* Hands to the store what has gathered: a write that is submitted later finds it there. */
 void trail_flush(struct trail *t);
 

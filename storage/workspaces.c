@@ -66,6 +66,21 @@ int store_workspace_active_at(struct store_tx *tx, const struct id *user_id, int
     return 0;
 }
 
+int store_workspace_seen(struct store_tx *tx, const struct id *chat_id, int64_t at, struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "workspace",
+                  "UPDATE workspaces SET last_active_at = ? WHERE last_active_at < ?"
+                  " AND user_id = (SELECT user_id FROM chats WHERE chat_id = ?)",
+                  e) != 0) {
+        return -1;
+    }
+    bind_int(&st, at);
+    bind_int(&st, at);
+    bind_id(&st, chat_id);
+    return stmt_run(&st, e);
+}
+
 int store_workspace_delivers(struct store_tx *tx, const struct id *user_id, bool *ret,
                              struct err *e)
 {

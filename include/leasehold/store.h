@@ -197,7 +197,10 @@ int store_workspace_get(struct store_tx *tx, const struct id *user_id, struct wo
 int store_workspace_each(struct store_tx *tx, const struct id *after_user, int64_t limit,
                          int (*each)(void *ctx, const struct workspace *w, struct err *e),
                          void *ctx, struct err *e) MUST_CHECK;
-/* When something was last added to it, said in it, or a sandbox of it used. */
+/* The workspace of this chat was used then. No chat: nothing. */
+int store_workspace_seen(struct store_tx *tx, const struct id *chat_id, int64_t at,
+                         struct err *e) MUST_CHECK;
+/* When something was last added to it, said in it or read of it, or a sandbox of it used. */
 int store_workspace_active_at(struct store_tx *tx, const struct id *user_id, int64_t *ret,
                               struct err *e) MUST_CHECK;
 /* Has it artifacts whose delivery is not finished? */

@@ -1,6 +1,8 @@
 """Retention: what lies idle goes, told and audited; what is in use, or cannot be looked at, stays."""
 
+import contextlib
 import os
+import sqlite3
 import time
 import unittest
 import uuid
@@ -165,3 +167,33 @@ class Workspaces(unittest.TestCase):
         self.assertEqual({e["actor"] for e in entries}, {"gateway"})
         _, _, metrics = gateway.rest("GET", "//metrics")
         self.assertIn(b'leasehold_retention_removed_total{kind="workspace"} 1', metrics)
+
+    def active_at(self, gateway, user):
+        """As it stands in the store: milliseconds."""
+        path = os.path.join(gateway.dir, "data/leasehold.db")
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            rows = db.execute("SELECT last_active_at FROM workspaces WHERE user_id = ?", (user,))
+            return rows.fetchone()[0]
+
+    def test_who_only_reads_uses_his_workspace(self):
+        gateway = Gateway.for_test(self, {"retention": {"workspace_idle_seconds": 20}})
+        users = {what: str(uuid.uuid4()) for what in ("chat", "history", "file", "files", "none")}
+        chats = {what: gateway.new_chat(user)["chat_id"] for what, user in users.items()}
+        gateway.expect(201, "PUT", f"/chats/{chats['file']}/files/a", b"x")
+        reads = {
+            "chat": f"/chats/{chats['chat']}",
+            "history": f"/chats/{chats['history']}/history",
+            "file": f"/chats/{chats['file']}/files/a",
+            "files": f"/chats/{chats['files']}/files",
+        }
+        start = time.time() * 1000
+        deadline = time.monotonic() + 30
+        while reads:
+            self.assertLess(time.monotonic(), deadline, reads)
+            gateway.expect(200, "GET", f"/users/{users['none']}/workspace")
+            gateway.expect(200, "GET", f"/chats?user_id={users['none']}")
+            for path in reads.values():
+                gateway.expect(200, "GET", path)
+            time.sleep(0.2)
+            reads = {k: v for k, v in reads.items() if self.active_at(gateway, users[k]) < start}
+        self.assertLess(self.active_at(gateway, users["none"]), start)
