@@ -78,6 +78,20 @@ void buf_add_char(struct buf *b, char c)
     buf_add(b, &c, 1);
 }
 
+void buf_add_int(struct buf *b, int64_t v)
+{
+    char text[24], *at = text + sizeof(text);
+    uint64_t left = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
+    do {
+        *--at = (char)('0' + left % 10);
+        left /= 10;
+    } while (left > 0);
+    if (v < 0) {
+        *--at = '-';
+    }
+    buf_add(b, at, (size_t)(text + sizeof(text) - at));
+}
+
 void buf_printf(struct buf *b, const char *fmt, ...)
 {
     va_list ap;

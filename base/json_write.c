@@ -46,15 +46,44 @@ static bool is_plain(unsigned char c)
     return c >= 0x20 && c < 0x7f && c != '"' && c != '\\';
 }
 
+#define EACH_BYTE(b) (0x0101010101010101u * (uint64_t)(b))
+
+/* The lowest byte that is zero, if any, has its high bit in the result. */
+static uint64_t zero_byte(uint64_t bytes)
+{
+    return (bytes - EACH_BYTE(1)) & ~bytes & EACH_BYTE(0x80);
+}
+
+/* is_plain of eight bytes at once: most text is nothing else. */
+static bool are_plain(const char s[static sizeof(uint64_t)])
+{
+    uint64_t bytes;
+    memcpy(&bytes, s, sizeof(bytes));
+    uint64_t control = (bytes - EACH_BYTE(0x20)) & ~bytes & EACH_BYTE(0x80);
+    uint64_t not_ascii = bytes & EACH_BYTE(0x80);
+    return (control | not_ascii | zero_byte(bytes ^ EACH_BYTE('"')) |
+            zero_byte(bytes ^ EACH_BYTE('\\')) | zero_byte(bytes ^ EACH_BYTE(0x7f))) == 0;
+}
+
+static size_t ascii_run(const char *s, size_t len)
+{
+    size_t n = 0;
+    while (len - n >= sizeof(uint64_t) && are_plain(s + n)) {
+        n += sizeof(uint64_t);
+    }
+    while (n < len && is_plain((unsigned char)s[n])) {
+        n++;
+    }
+    return n;
+}
+
 /* How many bytes from the start of s may be copied as they are. */
 static size_t plain_run(const char *s, size_t len)
 {
     size_t n = 0;
     for (;;) {
         uint32_t point;
-        while (n < len && is_plain((unsigned char)s[n])) {
-            n++;
-        }
+        n += ascii_run(s + n, len - n);
         size_t step = n < len ? utf8_next(s + n, len - n, &point) : 0;
         if (step <= 1) { /* what is to be escaped, or no UTF-8 */
             return n;
@@ -145,20 +174,6 @@ static void add_enum(struct buf *out, const struct field *f, int value)
     buf_add_str(out, "null"); /* no name: a row of a newer version */
 }
 
-static void add_int(struct buf *out, int64_t v)
-{
-    char text[24], *at = text + sizeof(text);
-    uint64_t left = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
-    do {
-        *--at = (char)('0' + left % 10);
-        left /= 10;
-    } while (left > 0);
-    if (v < 0) {
-        *--at = '-';
-    }
-    buf_add(out, at, (size_t)(text + sizeof(text) - at));
-}
-
 static void add_elem(struct buf *out, const struct field *f, const void *elem)
 {
     if (f->fields != NULL) {
@@ -237,7 +252,7 @@ static void add_value(struct buf *out, const struct field *f, const void *at)
         add_text(out, ID_STR((const struct id *)at));
         break;
     case FIELD_KIND_INT:
-        add_int(out, *(const int64_t *)at);
+        buf_add_int(out, *(const int64_t *)at);
         break;
     case FIELD_KIND_REAL:
         json_add_real(out, *(const double *)at);

@@ -12,31 +12,32 @@ const char *http_method_name(enum http_method m)
     return names[m];
 }
 
-static size_t segment_len(const char *s)
+static bool take_param(const char **template, const char **path, struct route *r)
 {
-    return strcspn(s, "/");
+    size_t value_n = strcspn(*path, "/"), name_n = strcspn(*template, "}");
+
+    if (!value_n || r->params_n == ROUTE_PARAMS_MAX)
+        return false;
+    r->params[r->params_n++] = (struct route_param){*template + 1, name_n - 1, *path, value_n};
+    *template += name_n + 1;
+    *path += value_n;
+    return true;
 }
 
-/* Matches one path against one template; fills the parameters. */
+/* Matches one path against one template, of which most differ within a few characters; fills the
+ * parameters. */
 static bool match(const char *template, const char *path, struct route *r)
 {
     r->params_n = 0;
-    for (;;) {
-        if (*template != '/' || *path != '/')
-            return !*template && !*path;
-        template ++;
-        path++;
-        size_t t = segment_len(template), p = segment_len(path);
+    while (*template) {
         if (*template == '{') {
-            if (!p || r->params_n == ROUTE_PARAMS_MAX)
+            if (!take_param(&template, &path, r))
                 return false;
-            r->params[r->params_n++] = (struct route_param){template + 1, t - 2, path, p};
-        } else if (t != p || memcmp(template, path, t) != 0) {
+        } else if (*template ++ != *path++) {
             return false;
         }
-        template += t;
-        path += p;
     }
+    return !*path;
 }
 
 int route_find(const struct op *table, enum http_method method, const char *path, struct route *ret,

@@ -17,20 +17,24 @@ static const uint8_t place[256] = {
 
 size_t base64url_encode(const uint8_t *in, size_t len, char *out)
 {
-    size_t n = 0;
-    uint32_t bits = 0;
-    unsigned held = 0;
+    size_t n = 0, i = 0;
 
-    for (size_t i = 0; i < len; i++) {
-        bits = bits << 8 | in[i];
-        held += 8;
-        while (held >= 6) {
-            held -= 6;
-            out[n++] = alphabet[bits >> held & 63];
-        }
+    for (; len - i >= 3; i += 3) {
+        uint32_t bits = (uint32_t)in[i] << 16 | (uint32_t)in[i + 1] << 8 | in[i + 2];
+
+        out[n++] = alphabet[bits >> 18];
+        out[n++] = alphabet[bits >> 12 & 63];
+        out[n++] = alphabet[bits >> 6 & 63];
+        out[n++] = alphabet[bits & 63];
     }
-    if (held > 0)
-        out[n++] = alphabet[bits << (6 - held) & 63];
+    if (i < len) {
+        uint32_t bits = (uint32_t)in[i] << 16 | (i + 1 < len ? (uint32_t)in[i + 1] << 8 : 0);
+
+        out[n++] = alphabet[bits >> 18];
+        out[n++] = alphabet[bits >> 12 & 63];
+        if (i + 1 < len)
+            out[n++] = alphabet[bits >> 6 & 63];
+    }
     out[n] = '\0';
     return n;
 }

@@ -199,15 +199,41 @@ bool p256_key_describe(const struct p256_key *key, struct key_public *ret)
     return ok;
 }
 
+/* Takes what OpenSSL writes: SEQUENCE { INTEGER r, INTEGER s }, each length in one byte. */
+static bool take_der(const uint8_t **at, const uint8_t *end, uint8_t tag, size_t *ret_len)
+{
+    if (end - *at < 2 || (*at)[0] != tag || (*at)[1] > end - *at - 2)
+        return false;
+    *ret_len = (*at)[1];
+    *at += 2;
+    return true;
+}
+
+static bool take_coord(const uint8_t **at, const uint8_t *end, uint8_t ret[static P256_COORD_BYTES])
+{
+    size_t len;
+    if (!take_der(at, end, V_ASN1_INTEGER, &len))
+        return false;
+    const uint8_t *digits = *at;
+    *at += len;
+    while (len > 0 && *digits == 0) {
+        digits++;
+        len--;
+    }
+    if (len > P256_COORD_BYTES)
+        return false;
+    memset(ret, 0, P256_COORD_BYTES - len);
+    memcpy(ret + P256_COORD_BYTES - len, digits, len);
+    return true;
+}
+
 static bool sig_from_der(const uint8_t *der, size_t len, uint8_t sig[static P256_SIG_BYTES])
 {
-    ECDSA_SIG *pair = d2i_ECDSA_SIG(NULL, &der, (long)len);
-    bool ok = pair != NULL &&
-              BN_bn2binpad(ECDSA_SIG_get0_r(pair), sig, P256_COORD_BYTES) == P256_COORD_BYTES &&
-              BN_bn2binpad(ECDSA_SIG_get0_s(pair), sig + P256_COORD_BYTES, P256_COORD_BYTES) ==
-                  P256_COORD_BYTES;
-    ECDSA_SIG_free(pair);
-    return ok;
+    const uint8_t *end = der + len;
+    size_t rest;
+    return take_der(&der, end, V_ASN1_SEQUENCE | V_ASN1_CONSTRUCTED, &rest) &&
+           take_coord(&der, end, sig) && take_coord(&der, end, sig + P256_COORD_BYTES) &&
+           der == end;
 }
 
 /* Returns the length, 0 without memory. */

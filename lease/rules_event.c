@@ -7,14 +7,23 @@
 
 #define DATA_CAP 1024
 
+static void add_id(struct buf *out, const char *before, const struct id *id)
+{
+    buf_add_str(out, before);
+    buf_add(out, ID_STR(id), ID_TEXT - 1);
+}
+
 static void data_put(const struct lease *l, struct buf *out)
 {
     char at[TIME_TEXT];
 
-    buf_printf(
-        out, "{\"lease_id\":\"%s\",\"session_id\":\"%s\",\"chat_id\":\"%s\",\"user_id\":\"%s\"",
-        ID_STR(&l->lease_id), ID_STR(&l->session_id), ID_STR(&l->chat_id), ID_STR(&l->user_id));
-    buf_printf(out, ",\"expires_at\":\"%s\",\"reason\":", time_format(l->expires_at, at));
+    add_id(out, "{\"lease_id\":\"", &l->lease_id);
+    add_id(out, "\",\"session_id\":\"", &l->session_id);
+    add_id(out, "\",\"chat_id\":\"", &l->chat_id);
+    add_id(out, "\",\"user_id\":\"", &l->user_id);
+    buf_add_str(out, "\",\"expires_at\":\"");
+    buf_add_str(out, time_format(l->expires_at, at));
+    buf_add_str(out, "\",\"reason\":");
     json_add_string(out, l->revoked_reason, strlen(l->revoked_reason));
     buf_add_char(out, '}');
 }

@@ -8,39 +8,58 @@
 /* Of a payload: three quarters of what the header and the signature leave of TOKEN_MAX. */
 #define PAYLOAD_MAX 1300
 
-#define SCOPE_TEXT 32 /* every scope there is, quoted, with commas */
-
-static void format_scope(unsigned bits, char out[static SCOPE_TEXT])
+static void add_scope(struct buf *out, unsigned bits)
 {
-    const char *comma = "";
-    size_t n = 0;
+    const char *before = "\"";
     for (int i = 0; i < TOKEN_SCOPES; i++) {
         if ((bits >> i & 1) == 0)
             continue;
-        n += (size_t)snprintf(out + n, SCOPE_TEXT - n, "%s\"%s\"", comma, token_scope_names[i]);
-        comma = ",";
+        buf_add_str(out, before);
+        buf_add_str(out, token_scope_names[i]);
+        buf_add_char(out, '"');
+        before = ",\"";
     }
 }
 
-/* No value needs an escape: token_claims_fault saw to that. Returns the length, 0: too long. */
-static size_t format_claims(const struct token_claims *c, char *out, size_t size)
+static void add_text(struct buf *out, const char *before, const char *value)
 {
-    char scope[SCOPE_TEXT], cnf[64] = "";
+    buf_add_str(out, before);
+    buf_add_str(out, value);
+}
+
+static void add_int(struct buf *out, const char *before, int64_t value)
+{
+    buf_add_str(out, before);
+    buf_add_int(out, value);
+}
+
+/* No value needs an escape: token_claims_fault saw to that. */
+static void add_claims(struct buf *out, const struct token_claims *c)
+{
     const char *sid = ID_STR(&c->session_id);
 
-    format_scope(c->scope, scope);
-    if (c->cnf_jkt[0] != '\0')
-        snprintf(cnf, sizeof cnf, ",\"cnf\":{\"jkt\":\"%s\"}", c->cnf_jkt);
-    int n = snprintf(out, size,
-                     "{\"iss\":\"%s\",\"aud\":\"" TOKEN_AUD "%s\",\"sub\":\"%s\",\"chat\":\"%s\","
-                     "\"node\":\"%s\",\"sid\":\"%s\",\"ep\":%lld,\"jti\":\"%s\",\"scope\":[%s],"
-                     "\"iat\":%lld,\"nbf\":%lld,\"exp\":%lld,\"mex\":%lld,\"rq\":%lld,"
-                     "\"use\":\"%s\",\"mc\":%d%s}",
-                     c->iss, sid, ID_STR(&c->user_id), ID_STR(&c->chat_id), c->node, sid,
-                     (long long)c->ep, ID_STR(&c->lease_id), scope, (long long)c->iat,
-                     (long long)c->nbf, (long long)c->exp, (long long)c->mex, (long long)c->rq,
-                     token_use_names[c->use], c->mc, cnf);
-    return n > 0 && (size_t)n < size ? (size_t)n : 0;
+    add_text(out, "{\"iss\":\"", c->iss);
+    add_text(out, "\",\"aud\":\"" TOKEN_AUD, sid);
+    add_text(out, "\",\"sub\":\"", ID_STR(&c->user_id));
+    add_text(out, "\",\"chat\":\"", ID_STR(&c->chat_id));
+    add_text(out, "\",\"node\":\"", c->node);
+    add_text(out, "\",\"sid\":\"", sid);
+    add_int(out, "\",\"ep\":", c->ep);
+    add_text(out, ",\"jti\":\"", ID_STR(&c->lease_id));
+    buf_add_str(out, "\",\"scope\":[");
+    add_scope(out, c->scope);
+    add_int(out, "],\"iat\":", c->iat);
+    add_int(out, ",\"nbf\":", c->nbf);
+    add_int(out, ",\"exp\":", c->exp);
+    add_int(out, ",\"mex\":", c->mex);
+    add_int(out, ",\"rq\":", c->rq);
+    add_text(out, ",\"use\":\"", token_use_names[c->use]);
+    add_int(out, "\",\"mc\":", c->mc);
+    if (c->cnf_jkt[0] != '\0') {
+        add_text(out, ",\"cnf\":{\"jkt\":\"", c->cnf_jkt);
+        buf_add_str(out, "\"}");
+    }
+    buf_add_char(out, '}');
 }
 
 static size_t format_header(const char *kid, char *out, size_t size)
@@ -50,10 +69,29 @@ static size_t format_header(const char *kid, char *out, size_t size)
     return n > 0 && (size_t)n < size ? (size_t)n : 0;
 }
 
+/* Without its signature. Returns the length, 0: too long. */
+static size_t format_token(const char *kid, const struct token_claims *claims,
+                           char out[static TOKEN_MAX + 1])
+{
+    char header[128];
+    size_t n = 0, header_len = format_header(kid, header, sizeof header);
+    struct buf payload;
+
+    buf_init(&payload, PAYLOAD_MAX);
+    add_claims(&payload, claims);
+    if (header_len > 0 && buf_ok(&payload)) {
+        n = base64url_encode((const uint8_t *)header, header_len, out);
+        out[n++] = '.';
+        n += base64url_encode((const uint8_t *)payload.data, payload.len, out + n);
+    }
+    buf_done(&payload);
+    return n;
+}
+
 int token_mint(const struct keyset *ks, const struct token_claims *claims, struct buf *out,
                struct err *e)
 {
-    char header[128], payload[PAYLOAD_MAX], token[TOKEN_MAX + 1];
+    char token[TOKEN_MAX + 1];
     uint8_t sig[P256_SIG_BYTES];
 
     const char *kid = keyset_signing_kid(ks);
@@ -62,14 +100,9 @@ int token_mint(const struct keyset *ks, const struct token_claims *claims, struc
     const char *fault = token_claims_fault(claims);
     if (fault != NULL)
         return err_set(e, ERR_INTERNAL, "the lease claim %s is not valid", fault);
-    size_t header_len = format_header(kid, header, sizeof header);
-    size_t payload_len = format_claims(claims, payload, sizeof payload);
-    if (header_len == 0 || payload_len == 0)
+    size_t n = format_token(kid, claims, token);
+    if (n == 0)
         return err_set(e, ERR_INTERNAL, "the lease claims are too long");
-
-    size_t n = base64url_encode((const uint8_t *)header, header_len, token);
-    token[n++] = '.';
-    n += base64url_encode((const uint8_t *)payload, payload_len, token + n);
     if (!p256_sign(keyset_signing_key(ks), token, n, sig))
         return err_set(e, ERR_INTERNAL, "the lease could not be signed");
     token[n++] = '.';

@@ -58,11 +58,16 @@ static void add_field(struct buf *b, const char *s, size_t len)
     buf_add(b, s, len);
 }
 
+/* A number has fewer digits than the last byte of its prefix can tell. */
 static void add_number(struct buf *b, int64_t v)
 {
-    char text[DIGITS];
-    int len = snprintf(text, sizeof(text), "%" PRId64, v);
-    add_field(b, text, (size_t)len);
+    const uint8_t prefix[PREFIX] = {0};
+    buf_add(b, prefix, sizeof(prefix));
+    size_t from = b->len;
+    buf_add_int(b, v);
+    if (buf_ok(b)) {
+        b->data[from - 1] = (char)(b->len - from);
+    }
 }
 
 int audit_block_add(struct audit_hasher *h, struct buf *block, const struct audit_record *r,

@@ -7,7 +7,6 @@
  */
 #include "events.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,24 +48,38 @@ void event_group_undo(struct event_group *g, struct event_mark mark)
     g->lines.failed = false;
 }
 
-static const char *id_or_dash(const struct id *id, char text[static ID_TEXT])
+static void add_word(struct buf *out, const char *word)
 {
-    return id_is_zero(id) ? "-" : id_format(id, text);
+    buf_add_str(out, word);
+    buf_add_char(out, ' ');
+}
+
+static void add_number(struct buf *out, int64_t v)
+{
+    buf_add_int(out, v);
+    buf_add_char(out, ' ');
+}
+
+static void add_id(struct buf *out, const struct id *id)
+{
+    add_word(out, id_is_zero(id) ? "-" : ID_STR(id));
 }
 
 int store_event_append(struct store_tx *tx, const struct store_event *ev, struct err *e)
 {
     struct event_group *g = tx->events;
-    char user[ID_TEXT], chat[ID_TEXT], session[ID_TEXT];
     if (g == NULL) {
         return err_set(e, ERR_INTERNAL, "event in a read");
     }
     if (strpbrk(ev->name, " \n") != NULL || strchr(ev->data, '\n') != NULL) {
         return err_set(e, ERR_INTERNAL, "event %s is more than a line", ev->name);
     }
-    buf_printf(&g->lines, "%" PRId64 " %" PRId64 " %s %s %s %s ", g->last_seq + 1, tx->now_ms,
-               ev->name, id_or_dash(&ev->user_id, user), id_or_dash(&ev->chat_id, chat),
-               id_or_dash(&ev->session_id, session));
+    add_number(&g->lines, g->last_seq + 1);
+    add_number(&g->lines, tx->now_ms);
+    add_word(&g->lines, ev->name);
+    add_id(&g->lines, &ev->user_id);
+    add_id(&g->lines, &ev->chat_id);
+    add_id(&g->lines, &ev->session_id);
     buf_add_str(&g->lines, ev->data);
     buf_add_char(&g->lines, '\n');
     if (!buf_ok(&g->lines)) {

@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct buf {
     char *data;
@@ -28,6 +29,7 @@ void buf_reset(struct buf *b); /* len = 0, failed = false, memory kept */
 void buf_add(struct buf *b, const void *data, size_t len);
 void buf_add_str(struct buf *b, const char *s);
 void buf_add_char(struct buf *b, char c);
+void buf_add_int(struct buf *b, int64_t v); /* in decimal digits */
 void buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void buf_vprintf(struct buf *b, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
 void buf_consume(struct buf *b, size_t n); /* drops the first n bytes; n <= len */
