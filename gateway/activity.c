@@ -120,7 +120,7 @@ void activity_call(struct activity *a, const struct call *c)
     struct seen *one;
     struct id chat_id;
 
-    if (c->rc || !trail_chat(c, &chat_id))
+    if (c->rc || c->told || !trail_chat(c, &chat_id))
         return;
     HASH_FIND(hh, a->seen, &chat_id, sizeof chat_id, one);
     one = one || HASH_COUNT(a->seen) >= SEEN_MAX ? NULL : calloc(1, sizeof *one);

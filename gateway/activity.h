@@ -16,7 +16,7 @@ struct activity *activity_new(struct services *s); /* NULL: no memory */
 void activity_free(struct activity *a);            /* takes NULL */
 void activity_close(struct activity *a); /* at the end, when the loop turns no more: blocks */
 
-/* The call is over. */
+/* The call is over. What changes something says so by its own rows. */
 void activity_call(struct activity *a, const struct call *c);
 
 #endif

@@ -107,7 +107,7 @@ class Put(FileCase):
             self.assert_problem(self.client.get(name), 422, "invalid_attachment_name")
 
     def test_a_reserved_name_is_called_so(self):
-        _, _, problem = self.client.put("history.md", b"x")
+        _, problem = self.client.put("history.md", b"x")
         self.assertEqual(problem["detail"], "this name is reserved")
 
     def test_names_are_one_in_every_normal_form(self):
