@@ -2,13 +2,14 @@
 
 #include <stdlib.h>
 
+#include "chat_walk.h"
 #include "chats.h"
 #include "leasehold/chatdir.h"
 #include "meters.h"
 #include "usage.h"
 #include "workspaces.h"
 
-#define AT_ONCE 64 /* rows of one look at the store */
+#define AT_ONCE 64 /* users of one look at the store */
 
 const struct id retention_key = {{'r', 'e', 't', 'e', 'n', 't', 'i', 'o', 'n'}};
 
@@ -99,46 +100,18 @@ static int end_idle(const struct retention_round *r, const struct id *user_id,
 
 /* --- chats ------------------------------------------------------------------------------------- */
 
-struct chats {
-    struct id user_id;
-    struct store_place after;
-    struct id ids[AT_ONCE];
-    size_t n;
-};
-
-static int add_chat(void *ctx, const struct chat *c, struct err *e)
-{
-    struct chats *chats = ctx;
-
-    (void)e;
-    chats->ids[chats->n++] = c->chat_id;
-    chats->after = (struct store_place){c->created_at, c->chat_id};
-    return 0;
-}
-
-static int list_chats(struct store_tx *tx, void *arg, struct err *e)
-{
-    const struct caller everybody = {.role = ROLE_ADMIN};
-    struct chats *chats = arg;
-    const struct store_list l = {.after = chats->after, .limit = AT_ONCE, .caller = &everybody};
-    const struct store_filter f = {.user_id = chats->user_id};
-
-    chats->n = 0;
-    return store_chat_list(tx, &l, &f, add_chat, chats, e);
-}
-
 static int clean_chats(const struct retention_round *r, const struct id *user_id, struct err *e)
 {
-    struct chats chats = {.user_id = *user_id};
+    struct chat_walk chats = {.user_id = *user_id};
     struct err why;
 
     do {
-        if (store_read(r->s->store, list_chats, &chats, e))
+        if (store_read(r->s->store, chat_walk_row, &chats, e))
             return -1;
         for (size_t i = 0; i < chats.n && !r->s->stopping; i++)
             if (retention_files(r, user_id, &chats.ids[i], &why) && !is_spared(&why))
                 retention_failed(r, RETENTION_FILE, &chats.ids[i], &why);
-    } while (chats.n == AT_ONCE && !r->s->stopping);
+    } while (chat_walk_goes_on(&chats) && !r->s->stopping);
     return 0;
 }
 

@@ -1,41 +1,12 @@
 #include "workspaces.h"
 
+#include "chat_walk.h"
 #include "chats.h"
 #include "leasehold/chatdir.h"
 
-#define CHATS_AT_ONCE 64
-#define ROUNDS_MAX    100000 /* of that many chats: somebody makes them faster than they go */
+#define ROUNDS_MAX 100000 /* of that many chats: somebody makes them faster than they go */
 
 /* --- the chats -------------------------------------------------------------------------------- */
-
-struct chats {
-    const struct workspace_deletion *d;
-    struct store_place after;
-    struct id ids[CHATS_AT_ONCE];
-    size_t n;
-};
-
-static int add_chat(void *ctx, const struct chat *c, struct err *e)
-{
-    struct chats *chats = ctx;
-
-    (void)e;
-    chats->ids[chats->n++] = c->chat_id;
-    chats->after = (struct store_place){c->created_at, c->chat_id};
-    return 0;
-}
-
-static int list_chats(struct store_tx *tx, void *arg, struct err *e)
-{
-    const struct caller everybody = {.role = ROLE_ADMIN};
-    struct chats *chats = arg;
-    const struct store_list l = {
-        .after = chats->after, .limit = CHATS_AT_ONCE, .caller = &everybody};
-    const struct store_filter f = {.user_id = chats->d->user_id};
-
-    chats->n = 0;
-    return store_chat_list(tx, &l, &f, add_chat, chats, e);
-}
 
 static struct chat_deletion deletion_of(const struct workspace_deletion *d,
                                         const struct id *chat_id)
@@ -54,7 +25,7 @@ static struct chat_deletion deletion_of(const struct workspace_deletion *d,
 static int look_row(struct store_tx *tx, void *arg, struct err *e)
 {
     struct workspace_deletion *d = arg;
-    struct chats chats = {.d = d};
+    struct chat_walk chats = {.user_id = d->user_id};
     struct workspace w;
 
     if (store_workspace_get(tx, &d->user_id, &w, e))
@@ -64,7 +35,7 @@ static int look_row(struct store_tx *tx, void *arg, struct err *e)
     if (d->may && d->may(tx, d->arg, e))
         return -1;
     do {
-        if (list_chats(tx, &chats, e))
+        if (chat_walk_row(tx, &chats, e))
             return -1;
         for (size_t i = 0; i < chats.n; i++) {
             struct chat_deletion one = deletion_of(d, &chats.ids[i]);
@@ -72,7 +43,7 @@ static int look_row(struct store_tx *tx, void *arg, struct err *e)
             if (chat_deletable(tx, &one, e))
                 return -1;
         }
-    } while (chats.n == CHATS_AT_ONCE);
+    } while (chat_walk_goes_on(&chats));
     return 0;
 }
 
@@ -98,10 +69,11 @@ static void delete_one(void *arg)
 }
 
 /* One that another has deleted meanwhile is gone as well. */
-static int delete_chats(struct services *s, const struct chats *chats, struct err *e)
+static int delete_chats(struct services *s, const struct workspace_deletion *d,
+                        const struct chat_walk *chats, struct err *e)
 {
     for (size_t i = 0; i < chats->n; i++) {
-        struct one one = {.s = s, .d = deletion_of(chats->d, &chats->ids[i]), .e = e};
+        struct one one = {.s = s, .d = deletion_of(d, &chats->ids[i]), .e = e};
 
         if (s->stopping)
             return err_set(e, ERR_BUSY, "the gateway is stopping");
@@ -131,9 +103,9 @@ static int delete_row(struct store_tx *tx, void *arg, struct err *e)
 static int delete_all(struct services *s, struct workspace_deletion *d, struct err *e)
 {
     for (int round = 0; round < ROUNDS_MAX; round++) {
-        struct chats chats = {.d = d};
+        struct chat_walk chats = {.user_id = d->user_id};
 
-        if (store_read(s->store, list_chats, &chats, e) || delete_chats(s, &chats, e))
+        if (store_read(s->store, chat_walk_row, &chats, e) || delete_chats(s, d, &chats, e))
             return -1;
         if (!chats.n && !store_write_end(s->store, delete_row, d, e))
             return 0;

@@ -107,6 +107,25 @@
         .help = "when it ends, as 2027-01-31T12:00:00Z"                                            \
     }
 
+/* Of what goes up, and of what comes down. */
+#define UPLOAD                                                                                     \
+    {.name = "FILE",                                                                               \
+     .kind = OPT_TEXT,                                                                             \
+     .flags = OPT_OPERAND | OPT_REQUIRED,                                                          \
+     .help = "what to put"},                                                                       \
+        {.name = "--name",                                                                         \
+         .kind = OPT_TEXT,                                                                         \
+         .value = "NAME",                                                                          \
+         .help = "what it is to be called (default: as FILE is)"},                                 \
+    {                                                                                              \
+        .name = "--type", .kind = OPT_TEXT, .value = "TYPE",                                       \
+        .help = "its content type (default: by the name's ending)"                                 \
+    }
+#define OUTPUT(about)                                                                              \
+    {                                                                                              \
+        .name = "--output", .kind = OPT_TEXT, .value = "FILE", .help = (about)                     \
+    }
+
 /* commands_chat.c */
 extern const struct opt_spec chat_create_opts[], chat_get_opts[], chat_list_opts[];
 extern const struct opt_spec workspace_get_opts[];

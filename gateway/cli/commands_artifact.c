@@ -8,29 +8,14 @@ static const char *const artifact_states[] = {
 static const char *const outcomes[] = {"delivered", "failed", NULL};
 
 const struct opt_spec artifact_put_opts[] = {
-    {.name = "CHAT",
-     .kind = OPT_UUID,
-     .flags = OPT_OPERAND | OPT_REQUIRED,
-     .member = "{}",
-     .help = "the chat it is a result of"},
-    {.name = "FILE", .kind = OPT_TEXT, .flags = OPT_OPERAND | OPT_REQUIRED, .help = "what to put"},
-    {.name = "--name",
-     .kind = OPT_TEXT,
-     .value = "NAME",
-     .help = "what it is to be called (default: as FILE is)"},
-    {.name = "--type",
-     .kind = OPT_TEXT,
-     .value = "TYPE",
-     .help = "its content type (default: by the name's ending)"},
+    OPERAND("CHAT", "the chat it is a result of"),
+    UPLOAD,
     {0},
 };
 
 const struct opt_spec artifact_get_opts[] = {
     OPERAND("ID", "the artifact's id"),
-    {.name = "--output",
-     .kind = OPT_TEXT,
-     .value = "FILE",
-     .help = "where it goes (default: its name, here; -: standard output)"},
+    OUTPUT("where it goes (default: its name, here; -: standard output)"),
     {0},
 };
 

@@ -1,11 +1,7 @@
 /* Options of the commands about files. */
 #include "command_opts.h"
 
-#define CHAT_IN_PATH                                                                               \
-    {                                                                                              \
-        .name = "CHAT", .kind = OPT_UUID, .flags = OPT_OPERAND | OPT_REQUIRED, .member = "{}",     \
-        .help = "the chat's id"                                                                    \
-    }
+#define CHAT_IN_PATH OPERAND("CHAT", "the chat's id")
 #define FILE_NAME                                                                                  \
     {                                                                                              \
         .name = "NAME", .kind = OPT_TEXT, .flags = OPT_OPERAND | OPT_REQUIRED,                     \
@@ -14,15 +10,7 @@
 
 const struct opt_spec file_put_opts[] = {
     CHAT_IN_PATH,
-    {.name = "FILE", .kind = OPT_TEXT, .flags = OPT_OPERAND | OPT_REQUIRED, .help = "what to put"},
-    {.name = "--name",
-     .kind = OPT_TEXT,
-     .value = "NAME",
-     .help = "what it is to be called (default: as FILE is)"},
-    {.name = "--type",
-     .kind = OPT_TEXT,
-     .value = "TYPE",
-     .help = "its content type (default: by the name's ending)"},
+    UPLOAD,
     {.name = "--keep", .kind = OPT_FLAG, .help = "fail if there is a file of that name"},
     {0},
 };
@@ -30,10 +18,7 @@ const struct opt_spec file_put_opts[] = {
 const struct opt_spec file_get_opts[] = {
     CHAT_IN_PATH,
     FILE_NAME,
-    {.name = "--output",
-     .kind = OPT_TEXT,
-     .value = "FILE",
-     .help = "where it goes (default: NAME here; -: standard output)"},
+    OUTPUT("where it goes (default: NAME here; -: standard output)"),
     {0},
 };
 
