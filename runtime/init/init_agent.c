@@ -6,74 +6,23 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SIGNALS_PENDING   4096 /* each timer is one, too */
-#define DESCRIPTORS_USUAL 1024 /* what programs count on that use select() */
-
-/* What some launcher ignores, the agent would ignore too. By system call, because glibc refuses its
- * two internal signals, and those are what glibc's posix_spawn leaves ignored. */
-static void reset_signals(void)
-{
-    const unsigned long default_action[4] = {0};
-    for (int sig = 1; sig < NSIG; sig++)
-        syscall(SYS_rt_sigaction, sig, default_action, NULL, NSIG / 8);
-}
-
-/* Never above what holds already. */
-static int limit(int resource, uint64_t n)
-{
-    struct rlimit now;
-    if (n == 0)
-        return 0;
-    if (getrlimit((__rlimit_resource_t)resource, &now) < 0)
-        return -1;
-    rlim_t least = now.rlim_max < n ? now.rlim_max : n;
-    return setrlimit((__rlimit_resource_t)resource,
-                     &(struct rlimit){.rlim_cur = least, .rlim_max = least});
-}
-
-/* The kernel counts descriptors on their way between processes by uid, for all sandboxes together, and
- * refuses more to whoever has a limit below that count. We hand connections over, so agents get less
- * than we have: they can use up theirs and not ours. */
-static int limit_descriptors(void)
-{
-    struct rlimit now;
-    if (getrlimit(RLIMIT_NOFILE, &now) < 0)
-        return -1;
-    rlim_t most = now.rlim_max - now.rlim_max / 4;
-    rlim_t usual = most < DESCRIPTORS_USUAL ? most : DESCRIPTORS_USUAL;
-    return setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_cur = usual, .rlim_max = most});
-}
-
-/* The kernel counts the processes and pending signals of a uid in each user namespace apart, so those
- * of other sandboxes do not count here; we ourselves do. */
-static int set_limits(const struct agent *a)
-{
-    return limit(RLIMIT_NPROC, a->pids != 0 ? a->pids + 1 : 0) < 0 ||
-                   limit(RLIMIT_AS, a->memory_bytes) < 0 ||
-                   limit(RLIMIT_SIGPENDING, SIGNALS_PENDING) < 0 || limit_descriptors() < 0
-               ? -1
-               : 0;
-}
+#include "init_child.h"
 
 static void become_agent(const struct agent *a, char **command, const struct agent_stdio *io,
                          pid_t parent, int why_fd)
 {
-    sigset_t none;
-    sigemptyset(&none);
-    reset_signals();
-    sigprocmask(SIG_SETMASK, &none, NULL);
+    child_reset_signals();
     setsid();
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     /* Below a pid 1 of our own getppid() is right too; a parent that died before is not ours. */
     if (getppid() != parent)
         _exit(126);
     /* All other descriptors are ours and close on exec: what we inherited was closed at our start. */
-    if (dup2(io->in, STDIN_FILENO) >= 0 && dup2(io->out, STDOUT_FILENO) >= 0 && set_limits(a) == 0)
+    if (dup2(io->in, STDIN_FILENO) >= 0 && dup2(io->out, STDOUT_FILENO) >= 0 &&
+        child_set_limits(a->memory_bytes, a->pids) == 0)
         execvp(command[0], command);
     int why = errno;
     ssize_t n = write(why_fd, &why, sizeof(why));

@@ -1,0 +1,261 @@
+/*
+ * leasetools chat=PATH tools=PATH runs=N [timeout_ms=N] [max_ms=N] [memory_bytes=N] [pids=N]
+ *
+ * Pid 1 of a session's second sandbox: runs the user's tools that the agent may run and not read
+ * (leasehold/tool_link.h), `runs` at once. Its uid is the tools' and nobody else's; the chat's files are
+ * mounted so that they look like its own. After max_ms it ends, for a gateway that does not come back.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "leasehold/tool_link.h"
+#include "mono.h"
+#include "tool_run.h"
+#include "tool_runs.h"
+
+#define RUNS_MAX    64
+#define TAKEN_MS    120000 /* for the gateway, whose start has the sandbox itself to wait for, too */
+#define LOOK_NS     2000000L
+#define BACKLOG     64
+#define MESSAGE_MAX 200
+
+struct tools {
+    struct tool_rules rules;
+    uint64_t runs_max, max_ms;
+    int listen_fd, sig_fd;
+    pid_t runs[RUNS_MAX]; /* 0: free */
+    bool unsettled;       /* a run left what it has started: nothing begins before that is gone */
+};
+
+/* ---- words ---- */
+
+static bool take_number(const char *word, const char *name, uint64_t *ret)
+{
+    size_t len = strlen(name);
+    char *end;
+    if (strncmp(word, name, len) != 0 || word[len] < '0' || word[len] > '9')
+        return false;
+    *ret = strtoull(word + len, &end, 10);
+    return *end == '\0';
+}
+
+static bool take_path(const char *word, const char *name, const char **ret)
+{
+    size_t len = strlen(name);
+    if (strncmp(word, name, len) != 0 || word[len] != '/')
+        return false;
+    *ret = word + len;
+    return true;
+}
+
+static int take_words(struct tools *t, char **words)
+{
+    struct tool_rules *r = &t->rules;
+    for (; *words != NULL; words++)
+        if (!take_path(*words, "chat=", &r->chat) && !take_path(*words, "tools=", &r->tools) &&
+            !take_number(*words, "runs=", &t->runs_max) &&
+            !take_number(*words, "timeout_ms=", &r->timeout_ms) &&
+            !take_number(*words, "max_ms=", &t->max_ms) &&
+            !take_number(*words, "memory_bytes=", &r->memory_bytes) &&
+            !take_number(*words, "pids=", &r->pids))
+            return -1;
+    return r->chat != NULL && r->tools != NULL && t->runs_max > 0 && t->runs_max <= RUNS_MAX ? 0
+                                                                                            : -1;
+}
+
+/* ---- start ---- */
+
+/* Not its own: the file system or the engine did not take the mount as it was meant, and what a tool
+ * leaves in the chat would be nobody's. */
+static int check_chat(const struct tools *t)
+{
+    struct stat st;
+    if (stat(t->rules.chat, &st) == 0 && st.st_uid == getuid())
+        return 0;
+    fprintf(stderr, "leasetools: the chat is not mounted for the uid of tools\n");
+    return -1;
+}
+
+static int open_signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigaddset(&set, SIGALRM);
+    if (sigprocmask(SIG_SETMASK, &set, NULL) < 0)
+        return -1;
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static int open_socket(void)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX, .sun_path = TOOL_SOCKET};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof(at)) < 0 ||
+        chmod(TOOL_SOCKET, 0666) < 0 || listen(fd, BACKLOG) < 0)
+        return -1;
+    return fd;
+}
+
+static int wait_taken(const struct tools *t)
+{
+    int64_t until_ms = mono_ms() + TAKEN_MS;
+    while (!tool_runs_taken(t->rules.runs_fd)) {
+        if (mono_ms() >= until_ms) {
+            errno = ETIMEDOUT;
+            return -1;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+    }
+    return 0;
+}
+
+static int end_after(uint64_t ms)
+{
+    struct itimerval t = {
+        .it_value = {.tv_sec = (time_t)(ms / 1000), .tv_usec = (suseconds_t)(ms % 1000 * 1000)}};
+    return setitimer(ITIMER_REAL, &t, NULL);
+}
+
+static int open_all(struct tools *t)
+{
+    const struct rlimit no_core = {0};
+    umask(022);
+    signal(SIGPIPE, SIG_IGN);
+    /* Not dumpable: tools have our uid, and our descriptors are not their business. */
+    if (prctl(PR_SET_DUMPABLE, 0) < 0 || setrlimit(RLIMIT_CORE, &no_core) < 0)
+        return -1;
+    t->sig_fd = open_signals();
+    t->listen_fd = t->sig_fd < 0 ? -1 : open_socket();
+    t->rules.runs_fd = t->listen_fd < 0 ? -1 : tool_runs_open();
+    return t->rules.runs_fd < 0 || end_after(t->max_ms) < 0 ? -1 : wait_taken(t);
+}
+
+/* ---- runs ---- */
+
+static size_t running(const struct tools *t)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < t->runs_max; i++)
+        n += t->runs[i] != 0;
+    return n;
+}
+
+static void begin(struct tools *t, int fd)
+{
+    size_t i = 0;
+    while (i < t->runs_max && t->runs[i] != 0)
+        i++;
+    if (i == t->runs_max || t->unsettled) {
+        tool_refuse(fd, 126, "as many tools run already as may at once");
+        return;
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(t->listen_fd);
+        tool_run(&t->rules, fd);
+    }
+    if (pid < 0)
+        tool_refuse(fd, 126, strerror(errno));
+    else
+        t->runs[i] = pid;
+}
+
+/* A tool has its minder's uid and can kill it: what it has started is then ours. */
+static void settle(struct tools *t)
+{
+    if (!t->unsettled || running(t) > 0)
+        return;
+    kill(-1, SIGKILL); /* all but ourselves, as pid 1 */
+    t->unsettled = false;
+}
+
+static void reap(struct tools *t)
+{
+    int status;
+    pid_t pid;
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+        for (size_t i = 0; i < t->runs_max; i++)
+            if (t->runs[i] == pid) {
+                t->runs[i] = 0;
+                t->unsettled |= WIFSIGNALED(status);
+            }
+    settle(t);
+}
+
+/* False: our time is over. */
+static bool on_signals(struct tools *t)
+{
+    struct signalfd_siginfo info;
+    bool over = false;
+    while (read(t->sig_fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
+        over |= info.ssi_signo == SIGALRM;
+    reap(t);
+    return !over;
+}
+
+static void on_askers(struct tools *t)
+{
+    int fd;
+    while ((fd = accept4(t->listen_fd, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
+        begin(t, fd);
+        close(fd);
+    }
+}
+
+static void serve(struct tools *t)
+{
+    for (;;) {
+        struct pollfd p[] = {{.fd = t->sig_fd, .events = POLLIN},
+                             {.fd = t->listen_fd, .events = POLLIN}};
+        if (poll(p, 2, -1) < 0)
+            continue;
+        if (p[0].revents != 0 && !on_signals(t))
+            return;
+        if (p[1].revents != 0)
+            on_askers(t);
+    }
+}
+
+/* Descriptors 0 to 2 are taken, and nothing else is open. */
+static int clean_descriptors(void)
+{
+    int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null_fd < 0 || dup2(null_fd, STDIN_FILENO) < 0 || dup2(null_fd, STDOUT_FILENO) < 0)
+        return -1;
+    for (int fd = 3; fd < 1024; fd++)
+        close(fd);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static struct tools t;
+    if (argc < 2 || take_words(&t, argv + 1) < 0 || getpid() != 1 || getuid() == 0) {
+        fprintf(stderr, "leasetools is started by leasehold, as pid 1 of a sandbox\n");
+        return 2;
+    }
+    if (check_chat(&t) < 0)
+        return 1;
+    if (clean_descriptors() < 0 || open_all(&t) < 0) {
+        perror("leasetools");
+        return 1;
+    }
+    serve(&t);
+    return 0;
+}
