@@ -394,6 +394,22 @@ static int check_objects(struct config_loader *ld)
     return 0;
 }
 
+/* What runs with the agents' or the doors' ids can be looked into by them, or looks into them. */
+static int check_user_tools(struct config_loader *ld)
+{
+    struct config_sandbox *s = &ld->c->sandbox;
+    const struct config_door *d = &ld->c->door;
+    if (s->user_tools_uid == s->uid || s->user_tools_uid == d->uid) {
+        return config_fail(ld, &s->user_tools_uid,
+                           "sandbox.user_tools_uid must be neither sandbox.uid nor door.uid");
+    }
+    if (s->user_tools_gid == s->gid || s->user_tools_gid == d->gid) {
+        return config_fail(ld, &s->user_tools_gid,
+                           "sandbox.user_tools_gid must be neither sandbox.gid nor door.gid");
+    }
+    return 0;
+}
+
 static int check_door(struct config_loader *ld)
 {
     struct config *c = ld->c;
@@ -481,6 +497,7 @@ int config_check(struct config_loader *ld)
         check_logging,     check_docker,  check_order,   check_mounts,
         check_profiles,    check_door,    check_storage, check_objects,
         check_token_texts, check_run_dir, check_jwt,     check_certificates,
+        check_user_tools,
     };
     struct config *c = ld->c;
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++) {

@@ -23,6 +23,8 @@ static const char *const stop_only[] = {"stop_sandbox", NULL};
 static const char *const list_only[] = {"list_active_sandboxes", NULL};
 static const char *const operation_values[] = {"create_sandbox", "stop_sandbox",
                                                "list_active_sandboxes", NULL};
+/* In the order of enum tool_how. */
+static const char *const tool_values[] = {"ok", "failed", "signaled", "timed_out", "left", NULL};
 static const char *const error_values[] = {"sandbox_start_failed",
                                            "sandbox_stop_failed",
                                            "sandbox_list_failed",
@@ -241,6 +243,10 @@ static const struct metric_spec specs[METERS] = {
     [METER_STORAGE_QUOTA] = {.name = "leasehold_storage_quota_bytes",
                              .help = "What each of them may hold.",
                              .kind = METRIC_GAUGE},
+    [METER_TOOL_RUNS] = {.name = "leasehold_tool_runs_total",
+                         .help = "Runs of users' scripts and dynamic tools, by how they ended.",
+                         .kind = METRIC_COUNTER,
+                         LABEL("result", tool_values)},
     [METER_ARTIFACT_UPLOAD] = {.name = "leasehold_artifact_upload_duration_seconds",
                                .help = "From the row of an artifact to its proven object.",
                                METRIC_DURATION,

@@ -9,10 +9,15 @@
 
 #include "leasehold/chatdir.h"
 #include "leasehold/door_proto.h"
+#include "leasehold/tool_link.h"
 #include "leasehold/usertools.h"
 #include "meters.h"
 #include "sessions_state.h"
 #include "spools.h"
+#include "tool_runs.h"
+
+_Static_assert(USERTOOLS_BROKERED_MAX <= TOOLS_MAX && USERTOOLS_NAME_MAX <= TOOL_NAME_MAX + 1,
+               "what the store names the runtime can run");
 
 struct opening {
     struct services *s;
@@ -25,6 +30,8 @@ struct opening {
     struct id new_id;       /* of a new one */
     bool replaces;
     struct span span;
+    char brokered[USERTOOLS_BROKERED_MAX][USERTOOLS_NAME_MAX]; /* tools that are run for the agent */
+    size_t brokered_n;
     char secret[DOOR_SECRET_TEXT];
     struct buf cert_pem, key_pem; /* of the door's TLS; empty: plain */
 };
@@ -231,9 +238,37 @@ static void tool_refused(void *ctx, const char *name, const char *why)
               LF_STR("tool", name), LF_STR("reason", why));
 }
 
+static void tool_brokered(void *ctx, const char *name)
+{
+    struct opening *op = ctx;
+
+    snprintf(op->brokered[op->brokered_n++], USERTOOLS_NAME_MAX, "%s", name);
+}
+
+/* Without a place to record their runs they are not run; the session is no less one. */
+static void name_brokered(struct opening *op, struct sandbox_start *start,
+                          const char *names[static USERTOOLS_BROKERED_MAX],
+                          char runs[static PATH_MAX])
+{
+    struct err e;
+
+    for (size_t i = 0; i < op->brokered_n; i++)
+        names[i] = op->brokered[i];
+    start->brokered = names;
+    start->brokered_n = op->brokered_n;
+    if (!op->brokered_n)
+        return;
+    if (tool_runs_make(op->s, &op->sandbox.session_id, runs, PATH_MAX, &e))
+        log_error(op->s->log, "user_tools_unavailable", &e,
+                  LF_ID("session_id", &op->sandbox.session_id));
+    else
+        start->tool_runs_path = runs;
+}
+
 static int start_and_record(struct opening *op, struct err *e)
 {
-    char files[PATH_MAX], history[PATH_MAX], tools[PATH_MAX];
+    char files[PATH_MAX], history[PATH_MAX], tools[PATH_MAX], runs[PATH_MAX];
+    const char *brokered[USERTOOLS_BROKERED_MAX];
     const struct config_sandbox *cfg = &op->s->cfg->sandbox;
     struct sandbox_start start = {.sandbox = &op->sandbox,
                                   .profile = op->profile,
@@ -252,8 +287,11 @@ static int start_and_record(struct opening *op, struct err *e)
         chatdir_history_md_path(cfg->chats_root, &op->chat.user_id, &op->chat.chat_id, history,
                                 sizeof history, e) ||
         usertools_prepare(cfg->chats_root, &op->chat.user_id,
-                          &(struct usertools_report){op, tool_refused}, tools, sizeof tools, e))
+                          &(struct usertools_report){op, tool_refused, tool_brokered,
+                                                     cfg->user_tools_gid},
+                          tools, sizeof tools, e))
         return -1;
+    name_brokered(op, &start, brokered, runs);
     if (start_recorded(op, &start, e))
         return -1;
     if (!store_write(op->s->store, record_row, op, e))

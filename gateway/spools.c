@@ -15,6 +15,7 @@
 
 #include "leasehold/spool.h"
 #include "spool_ingest.h"
+#include "tool_runs.h"
 
 #define WAITING_MAX   (64 * 1024 * 1024) /* bytes in a spool for us, while we are away or slow */
 #define FINISH_S      10
@@ -57,11 +58,21 @@ void spools_free(struct spools *sp)
 
 /* --- while a session runs ---------------------------------------------------------------------- */
 
+/* A clean-up round tries again. */
+static void take_tool_runs(struct services *s, const struct id *session_id, bool final)
+{
+    struct err e;
+
+    if (tool_runs_take(s, session_id, final, &e))
+        log_error(s->log, "tool_runs_failed", &e, LF_ID("session_id", session_id));
+}
+
 static void ingest_run(struct job *job)
 {
     struct ingest_job *j = (struct ingest_job *)((char *)job - offsetof(struct ingest_job, job));
 
     j->rc = spool_ingest(j->sp->s, &j->session_id, j->final, &j->e);
+    take_tool_runs(j->sp->s, &j->session_id, j->final);
 }
 
 static void tell_failure(struct spools *sp, const struct ingest_job *j)
@@ -167,21 +178,28 @@ static void look_at(struct look *l, const struct id *session_id)
                        .final = row.status == SANDBOX_STOPPED || row.status == SANDBOX_FAILED};
 }
 
-static void look_run(struct job *job)
+static void look_into(struct look *l, const char *name)
 {
-    struct look *l = (struct look *)((char *)job - offsetof(struct look, job));
     struct dirent *entry;
     char path[4096];
     struct id id;
     DIR *dir;
 
-    snprintf(path, sizeof path, "%s/" SPOOL_DIR, l->sp->s->cfg->storage.data_dir);
+    snprintf(path, sizeof path, "%s/%s", l->sp->s->cfg->storage.data_dir, name);
     dir = opendir(path);
     while (dir && (entry = readdir(dir)))
         if (strlen(entry->d_name) == ID_TEXT - 1 && id_parse(entry->d_name, ID_TEXT - 1, &id))
             look_at(l, &id);
     if (dir)
         closedir(dir);
+}
+
+static void look_run(struct job *job)
+{
+    struct look *l = (struct look *)((char *)job - offsetof(struct look, job));
+
+    look_into(l, SPOOL_DIR);
+    look_into(l, TOOL_RUNS_DIR);
 }
 
 static void look_done(struct job *job)
@@ -280,6 +298,7 @@ static void last_run(struct job *job)
 
     if (spool_ingest(l->s, &l->session_id, true, &e)) /* a clean-up round tries again */
         log_error(l->s->log, "history_ingest_failed", &e, LF_ID("session_id", &l->session_id));
+    take_tool_runs(l->s, &l->session_id, true);
     pthread_mutex_lock(&l->lock);
     l->over = true;
     pthread_cond_signal(&l->changed);
@@ -328,7 +347,8 @@ static bool is_there(struct services *s, const struct id *session_id)
     char path[4096];
     struct err e;
 
-    return !spool_path(s, session_id, path, sizeof path, &e) && !access(path, F_OK);
+    return (!spool_path(s, session_id, path, sizeof path, &e) && !access(path, F_OK)) ||
+           tool_runs_exist(s, session_id);
 }
 
 void spools_finish(struct services *s, const struct id *session_id, const struct id *chat_id)

@@ -1,5 +1,6 @@
 /*
- * The spools of sessions on their way into the chats' histories (docs/history.md). A spool is taken
+ * The spools of sessions on their way into the chats' histories (docs/history.md), and what their agents
+ * had run of their users' tools (tool_runs.h) into the audit trail. Both are taken
  * in by jobs on the FILE lane, one chat at a time: when its door reports activity, when its session
  * ends, and, for what was left over, at start and in the clean-up rounds.
  */

@@ -5,7 +5,7 @@
 
 #include "leasehold/clock.h"
 #include "leasehold/json.h"
-#include "leasehold/keep_spec.h"
+#include "leasehold/tool_link.h"
 
 #define FORCE_RECURSIVE_MINOR 44
 #define NOFILE_MAX            16384 /* an engine can have a hard limit of 20,000 itself */
@@ -133,7 +133,7 @@ static void mount(const struct docker_body *b, struct buf *out, const char *sour
 
 static void mounts(const struct docker_body *b, struct buf *out)
 {
-    static const char *const helpers[] = {"leaseinit", "demo-agent", "lease-artifact"};
+    static const char *const helpers[] = {"leaseinit", "demo-agent", "lease-artifact", TOOL_CLIENT};
     const struct engine_spec *s = b->spec;
     char source[TEXT_MAX], target[128];
     open_brace(out, "Mounts", '[');

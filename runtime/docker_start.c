@@ -11,6 +11,7 @@
 #include "docker_body.h"
 #include "leasehold/clock.h"
 #include "leasehold/process.h"
+#include "leasehold/tool_link.h"
 
 #define BODY_MAX  (1024u * 1024)
 #define ARENA_MAX (1024u * 1024)
@@ -81,7 +82,7 @@ static int env_write(const struct starting *st, struct err *e)
 /* Files bound below a read-only bind need something to be bound on. */
 static int box_fill(const struct starting *st, struct err *e)
 {
-    static const char *const points[] = {"leaseinit", "demo-agent", "lease-artifact"};
+    static const char *const points[] = {"leaseinit", "demo-agent", "lease-artifact", TOOL_CLIENT};
     for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++) {
         int fd = box_file(st, points[i], 0444, e);
         if (fd < 0)

@@ -8,12 +8,14 @@
 #include <unistd.h>
 
 #include "door_process.h"
+#include "host_binds.h"
 #include "leasehold/clock.h"
 #include "leasehold/process.h"
 #include "leasehold/sandbox_host.h"
 #include "leasehold/keep_spec.h"
 #include "listener.h"
 #include "rundir.h"
+#include "tools_box.h"
 
 /* --- last words ------------------------------------------------------------------------------ */
 
@@ -112,29 +114,23 @@ static int64_t max_ms(const struct config_sandbox *cfg)
     return (cfg->max_ttl_seconds + 2 * cfg->cleanup_interval_seconds) * 1000;
 }
 
-/* A path of the configuration: the operator may have symlinks in it, what is mounted has none. */
-static int host_path(const char *key, const char *path, char ret[static PATH_MAX], struct err *e)
+static bool has_tools(const struct start *st)
 {
-    struct stat st;
-
-    if (!realpath(path, ret) || stat(ret, &st) != 0)
-        return err_sys(e, ERR_SANDBOX_START_FAILED, errno, "sandbox.%s %s", key, path);
-    if (!S_ISDIR(st.st_mode))
-        return err_set(e, ERR_SANDBOX_START_FAILED, "sandbox.%s %s is no directory", key, path);
-    return 0;
+    return st->in->brokered_n > 0 && st->in->tool_runs_path && geteuid() == 0;
 }
 
-static int step_engine(struct start *st, struct err *e)
+static int step_tools(struct start *st, struct err *e)
 {
     const struct config_sandbox *cfg = &st->h->cfg->sandbox;
-    char dependencies[PATH_MAX], tools[PATH_MAX];
-    struct engine_bind binds[] = {
-        {st->in->files_path, cfg->chat_mount_path, true},
-        {st->in->history_md_path, "/workspace/history.md", false},
-        {dependencies, cfg->dependencies_mount_path, false},
-        {tools, cfg->lambda_tools_mount_path, false},
-        {st->in->tools_path, cfg->user_tools_mount_path, false},
-    };
+
+    return has_tools(st) ? tools_box_make(&st->dir, st->in->tool_runs_path, cfg->user_tools_uid,
+                                          cfg->user_tools_gid, e)
+                         : 0;
+}
+
+static int engine_start(struct start *st, struct host_binds *b, struct err *e)
+{
+    const struct config_sandbox *cfg = &st->h->cfg->sandbox;
     struct engine_spec spec = {
         .session_id = st->s.session_id,
         .chat_id = st->s.chat_id,
@@ -146,24 +142,38 @@ static int step_engine(struct start *st, struct err *e)
         .profile = st->in->profile,
         .uid = geteuid() == 0 ? cfg->uid : (int64_t)geteuid(),
         .gid = geteuid() == 0 ? cfg->gid : (int64_t)getegid(),
-        .binds = binds,
-        .binds_n = sizeof binds / sizeof *binds,
+        .binds = b->binds,
+        .binds_n = b->binds_n,
         .env = st->in->env,
         .env_n = st->in->env_n,
+        .tools = has_tools(st) ? &b->tools : NULL,
         .cwd = cfg->chat_mount_path,
         .grace_ms = 10000,
         .max_ms = max_ms(cfg),
         .timeout_ms = left_ms(st),
     };
 
-    if (host_path("dependencies_host_path", cfg->dependencies_host_path, dependencies, e) ||
-        host_path("lambda_tools_host_path", cfg->lambda_tools_host_path, tools, e) ||
-        st->h->engine->v->start(st->h->engine, &spec, &st->handle, e))
+    if (st->h->engine->v->start(st->h->engine, &spec, &st->handle, e))
         return -1;
     if (st->handle.container_id[0])
         return 0;
     undo_engine(st);
     return err_set(e, ERR_SANDBOX_START_FAILED, "the engine gave no container id");
+}
+
+static int step_engine(struct start *st, struct err *e)
+{
+    struct host_binds *b = calloc(1, sizeof *b);
+    int rc;
+
+    if (!b)
+        return err_set(e, ERR_INTERNAL, "no memory for a start");
+    rc = host_binds_fill(b, st->h, st->in, has_tools(st) ? &st->dir : NULL, e) ||
+                 engine_start(st, b, e)
+             ? -1
+             : 0;
+    free(b);
+    return rc;
 }
 
 /* The time is over: what was waited for, as far as the profile says it. */
@@ -233,6 +243,18 @@ static int step_ready(struct start *st, struct err *e)
     }
 }
 
+/* A session without them is better than none; they are told, and lease-tool says so to the agent. */
+static int step_tools_take(struct start *st, struct err *e)
+{
+    struct err why;
+
+    (void)e;
+    if (has_tools(st) && tools_box_take(&st->dir, st->in->tool_runs_path, &why))
+        log_error(st->h->log, "user_tools_unavailable", &why,
+                  LF_ID("session_id", &st->s.session_id));
+    return 0;
+}
+
 static const struct step {
     const char *name;
     int (*run)(struct start *st, struct err *e);
@@ -241,8 +263,10 @@ static const struct step {
     {"run directory", step_rundir, undo_rundir},
     {"listener", step_listener, undo_listener},
     {"door", step_door, undo_door},
+    {"tools", step_tools, NULL},
     {"engine", step_engine, undo_engine},
     {"ready", step_ready, NULL},
+    {"tools ready", step_tools_take, NULL},
 };
 
 #define STEPS (sizeof steps / sizeof *steps)

@@ -10,6 +10,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "leasehold/tool_link.h"
+
 /* ---- leasekeep's files ---- */
 
 int keep_path(const char *run_path, const char *name, char *ret, size_t size)
@@ -85,7 +87,8 @@ struct spec_out {
     bool failed;
 };
 
-#define PARTS_MAX 8
+#define PARTS_MAX     8
+#define TOOL_OWN_PIDS 2 /* bubblewrap and leasetools, beside one for each run */
 
 static void record(struct spec_out *o, const char *const *parts)
 {
@@ -127,9 +130,32 @@ static void record_limits(struct spec_out *o, const struct config_limits *l)
     record_number(o, "cpus_milli", (int64_t)(l->cpus * 1000.0 + 0.5));
 }
 
+static void record_tools(struct spec_out *o, const struct engine_spec *spec, const char *bin_dir)
+{
+    const struct engine_tools *t = spec->tools;
+    RECORD(o, "beside=tools");
+    record_number(o, "uid", t->uid);
+    record_number(o, "gid", t->gid);
+    RECORD(o, "box=", t->box_path);
+    RECORD(o, "helper=" TOOL_RUNNER "\t", bin_dir, "/" TOOL_RUNNER);
+    for (size_t i = 0; i < t->binds_n; i++)
+        record_paths(o, t->binds[i].writable ? "map" : "ro", t->binds[i].source,
+                     t->binds[i].target);
+    record_paths(o, "rw", t->socket_path, TOOL_DIR);
+    record_paths(o, "rw", t->runs_path, TOOL_RUNS);
+    RECORD(o, "cwd=/");
+    RECORD(o, "arg=" BOX_DIR "/" TOOL_RUNNER);
+    RECORD(o, "arg=chat=", spec->cwd);
+    RECORD(o, "arg=tools=", t->tools_path);
+    record_number(o, "arg=runs", t->at_once);
+    record_number(o, "arg=timeout_ms", t->timeout_ms);
+    record_number(o, "own_pids", TOOL_OWN_PIDS + t->at_once);
+}
+
 static void record_all(struct spec_out *o, const struct engine_spec *spec, const char *bin_dir)
 {
-    static const char *const helpers[] = {"leaseinit", "demo-agent", "lease-artifact"};
+    static const char *const helpers[] = {"leaseinit", "demo-agent", "lease-artifact",
+                                          TOOL_CLIENT};
     const struct config_profile *profile = spec->profile;
     char *const *command = profile->command.items;
     RECORD(o, "session=", ID_STR(&spec->session_id));
@@ -151,6 +177,8 @@ static void record_all(struct spec_out *o, const struct engine_spec *spec, const
     record_limits(o, &profile->limits);
     record_number(o, "grace_ms", spec->grace_ms);
     record_number(o, "max_ms", spec->max_ms);
+    if (spec->tools != NULL)
+        record_tools(o, spec, bin_dir);
 }
 
 int keep_spec_open(const struct engine_spec *spec, const char *bin_dir, struct err *e)

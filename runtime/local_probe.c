@@ -171,7 +171,7 @@ int local_probe(const char *bin_dir, int64_t uid, int64_t gid, char *ret_ungroup
                 struct err *e)
 {
     static const char *const programs[] = {"leaseinit", "demo-agent", "lease-artifact",
-                                           "leasekeep"};
+                                           "lease-tool", "leasetools", "leasekeep"};
     char path[PATH_MAX];
     for (size_t i = 0; i < sizeof(programs) / sizeof(programs[0]); i++)
         if (keep_path(bin_dir, programs[i], path, sizeof(path)) < 0 || access(path, X_OK) < 0)

@@ -10,15 +10,21 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define LEVELS_MAX 8 /* two are in use; a bound on the recursion */
+#include "leasehold/tool_link.h"
+
+#define LEVELS_MAX 8 /* three are in use; a bound on the recursion */
 
 int rundir_paths(const char *run_dir, const struct id *session_id, struct rundir *ret,
                  struct err *e)
 {
-    int n = snprintf(ret->path, sizeof ret->path, "%s/%s", run_dir, ID_STR(session_id));
-    int m = snprintf(ret->box, sizeof ret->box, "%s/%s/box", run_dir, ID_STR(session_id));
+    const char *session = ID_STR(session_id);
+    int n = snprintf(ret->tools_socket, sizeof ret->tools_socket, "%s/%s/box/" TOOL_DIR_BOX, run_dir,
+                     session);
 
-    if (n < 0 || m < 0 || (size_t)m >= sizeof ret->box)
+    snprintf(ret->path, sizeof ret->path, "%s/%s", run_dir, session);
+    snprintf(ret->box, sizeof ret->box, "%s/%s/box", run_dir, session);
+    snprintf(ret->tools_box, sizeof ret->tools_box, "%s/%s/tools", run_dir, session);
+    if (n < 0 || (size_t)n >= sizeof ret->tools_socket)
         return err_set(e, ERR_SANDBOX_START_FAILED, "run_dir is too long a path");
     return 0;
 }

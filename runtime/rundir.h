@@ -13,7 +13,9 @@
 
 struct rundir {
     char path[PATH_MAX];
-    char box[PATH_MAX];
+    char box[PATH_MAX];       /* what the agent sees of it */
+    char tools_box[PATH_MAX]; /* what the user's tools see of it, if there are any */
+    char tools_socket[PATH_MAX];
 };
 
 /* Fills the paths; touches nothing. */

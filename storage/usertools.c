@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #define TOOLS_MODE  0711 /* to be entered, not listed */
-#define TOOL_MODE   0111
-#define TOOLS_MAX   1024
+#define TOOLS_MAX   1024 /* of a user, static ones too */
 #define HEADERS_MAX 128 /* of a program */
+#define SCRIPT_LINE 256 /* what the kernel reads of a script */
 
 /* --- what a file is ---------------------------------------------------------------------------- */
 
@@ -27,14 +27,22 @@ static bool head_is_native(const ElfW(Ehdr) * h)
            (h->e_type == ET_EXEC || h->e_type == ET_DYN) && h->e_phentsize == sizeof(ElfW(Phdr));
 }
 
-/* NULL: a static program of this machine. A static-pie has a dynamic section, but no interpreter. */
-static const char *why_not_static(int fd)
+enum kind { KIND_STATIC, KIND_DYNAMIC, KIND_SCRIPT };
+
+/* What each may be to whom: the gateway's, the tools' group, agents. The program of a dynamic tool is
+ * mapped by the kernel, so nobody has to read it. */
+static const mode_t kind_modes[] = {
+    [KIND_STATIC] = 0111, [KIND_DYNAMIC] = 0110, [KIND_SCRIPT] = 0550};
+
+/* NULL: a program of this machine. A static-pie has a dynamic section, but no interpreter. */
+static const char *why_no_program(int fd, enum kind *ret)
 {
     ElfW(Phdr) segment;
     ElfW(Ehdr) head;
 
+    *ret = KIND_STATIC;
     if (pread(fd, &head, sizeof head, 0) != (ssize_t)sizeof head || !head_is_native(&head))
-        return "not a native program (a script must be readable to run)";
+        return "neither a native program nor a script with #!";
     if (head.e_phnum == 0 || head.e_phnum > HEADERS_MAX)
         return "not a native program (no program headers)";
     for (unsigned i = 0; i < head.e_phnum; i++) {
@@ -43,12 +51,31 @@ static const char *why_not_static(int fd)
         if (pread(fd, &segment, sizeof segment, at) != (ssize_t)sizeof segment)
             return "not a native program (cut off)";
         if (segment.p_type == PT_INTERP)
-            return "dynamically linked (what it is told to load could read it): link it statically";
+            *ret = KIND_DYNAMIC;
     }
     return NULL;
 }
 
-static const char *why_refused(int fd, const struct stat *st)
+/* As the kernel takes it: the interpreter's path is what follows the blanks behind #!. */
+static const char *why_no_script(const char *line)
+{
+    line += 2 + strspn(line + 2, " \t");
+    return *line == '/' ? NULL : "a script without the absolute path of its interpreter";
+}
+
+static const char *why_not_runnable(int fd, enum kind *ret)
+{
+    char line[SCRIPT_LINE + 1];
+    ssize_t n = pread(fd, line, SCRIPT_LINE, 0);
+
+    line[n > 0 ? n : 0] = '\0';
+    if (strncmp(line, "#!", 2) != 0)
+        return why_no_program(fd, ret);
+    *ret = KIND_SCRIPT;
+    return why_no_script(line);
+}
+
+static const char *why_refused(int fd, const struct stat *st, enum kind *ret)
 {
     if (!S_ISREG(st->st_mode))
         return "not a regular file";
@@ -56,39 +83,94 @@ static const char *why_refused(int fd, const struct stat *st)
         return "not owned by the gateway's user";
     if (st->st_nlink != 1)
         return "has another name (hard link)";
-    return why_not_static(fd);
+    return why_not_runnable(fd, ret);
 }
 
 /* --- one tool ---------------------------------------------------------------------------------- */
 
+struct preparing {
+    const struct usertools_report *report;
+    size_t brokered_n;
+};
+
+/* It stands in mounts and in requests. */
+static bool name_is_plain(const char *name)
+{
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._+@-";
+
+    return name[0] != '.' && name[strspn(name, plain)] == '\0' && strlen(name) < USERTOOLS_NAME_MAX;
+}
+
+static const char *why_not_brokered(const struct preparing *p, const char *name)
+{
+    if (!p->report->brokered)
+        return "scripts and dynamic programs are not run here: link it statically";
+    if (!name_is_plain(name))
+        return "its name has other characters than letters, digits and ._+@-, or is too long";
+    if (p->brokered_n >= USERTOOLS_BROKERED_MAX)
+        return "the user has too many tools that are scripts or dynamic programs";
+    return NULL;
+}
+
+/* Closed while its group changes. */
+static int set_mode(int fd, const struct stat *st, mode_t mode, int64_t gid)
+{
+    bool regroup = gid >= 0 && st->st_gid != (gid_t)gid;
+
+    if ((st->st_mode & 07777) == mode && !regroup)
+        return 0;
+    if (regroup && (fchmod(fd, 0) != 0 || fchown(fd, (uid_t)-1, (gid_t)gid) != 0))
+        return -1;
+    return fchmod(fd, mode);
+}
+
 /* Symlinks and special files are of no use below a read-only bind; they are told, not touched. */
-static int prepare_one(int dir, const char *name, const struct usertools_report *report,
-                       struct err *e)
+static int prepare_file(struct preparing *p, int fd, const char *name, const struct stat *st,
+                        struct err *e)
+{
+    enum kind kind = KIND_STATIC;
+    const char *why = why_refused(fd, st, &kind);
+    bool brokered;
+
+    if (!why && kind != KIND_STATIC)
+        why = why_not_brokered(p, name);
+    brokered = !why && kind != KIND_STATIC;
+    if (S_ISREG(st->st_mode) &&
+        set_mode(fd, st, why ? 0 : kind_modes[kind], brokered ? p->report->gid : -1) != 0)
+        return err_sys(e, ERR_SANDBOX_START_FAILED, errno, "the mode of the user tool %.80s", name);
+    if (brokered) {
+        p->brokered_n++;
+        p->report->brokered(p->report->ctx, name);
+    }
+    if (why && p->report->refused)
+        p->report->refused(p->report->ctx, name, why);
+    return 0;
+}
+
+static int prepare_one(struct preparing *p, int dir, const char *name, struct err *e)
 {
     struct stat st;
     int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    int rc;
 
     if (fd < 0 && errno != ELOOP && errno != ENXIO)
         return err_sys(e, ERR_SANDBOX_START_FAILED, errno, "the user tool %.80s", name);
-    if (fd >= 0 && fstat(fd, &st) != 0) {
-        close(fd);
-        return err_sys(e, ERR_SANDBOX_START_FAILED, errno, "the user tool %.80s", name);
+    if (fd < 0) {
+        if (p->report->refused)
+            p->report->refused(p->report->ctx, name, "a symbolic link or a special file");
+        return 0;
     }
-    const char *why = fd < 0 ? "a symbolic link or a special file" : why_refused(fd, &st);
-    mode_t mode = why ? 0 : TOOL_MODE;
-    int rc = 0;
-
-    if (fd >= 0 && S_ISREG(st.st_mode) && (st.st_mode & 07777) != mode && fchmod(fd, mode) != 0)
-        rc = err_sys(e, ERR_SANDBOX_START_FAILED, errno, "the mode of the user tool %.80s", name);
-    if (fd >= 0)
-        close(fd);
-    if (!rc && why && report->refused)
-        report->refused(report->ctx, name, why);
+    rc = fstat(fd, &st) != 0
+             ? err_sys(e, ERR_SANDBOX_START_FAILED, errno, "the user tool %.80s", name)
+             : prepare_file(p, fd, name, &st, e);
+    close(fd);
     return rc;
 }
 
 static int prepare_each(DIR *d, const struct usertools_report *report, struct err *e)
 {
+    struct preparing p = {.report = report};
     struct dirent *entry;
     int n = 0;
 
@@ -102,7 +184,7 @@ static int prepare_each(DIR *d, const struct usertools_report *report, struct er
         if (++n > TOOLS_MAX)
             return err_set(e, ERR_SANDBOX_START_FAILED, "the user has more than %d tools",
                            TOOLS_MAX);
-        if (prepare_one(dirfd(d), entry->d_name, report, e))
+        if (prepare_one(&p, dirfd(d), entry->d_name, e))
             return -1;
     }
     return 0;

@@ -25,6 +25,22 @@ struct engine_env {
     const char *name, *value;
 };
 
+/*
+ * A second sandbox beside the agent's, for the user's tools that the agent may run and not read
+ * (tool_link.h): with the same limits, gone with the first one. The agent's start does not fail with it:
+ * run_path/KEEP_TOOLS_FILE then says why it is not there.
+ */
+struct engine_tools {
+    int64_t uid, gid;
+    const char *box_path;            /* seen read-only as /run/leasehold there */
+    const char *socket_path;         /* the directory of the socket */
+    const char *runs_path;           /* the file of what was run */
+    const struct engine_bind *binds; /* writable: with the agent's files as the tools' own */
+    size_t binds_n;
+    const char *tools_path; /* of them, where they are in both sandboxes */
+    int64_t timeout_ms, at_once;
+};
+
 /* What to run. Borrowed for the call. */
 struct engine_spec {
     struct id session_id, chat_id;
@@ -38,6 +54,7 @@ struct engine_spec {
     size_t binds_n;
     const struct engine_env *env;
     size_t env_n;
+    const struct engine_tools *tools; /* NULL: none */
     const char *cwd;
     int64_t grace_ms;
     int64_t max_ms;     /* of the sandbox's life without us, 0: no limit */

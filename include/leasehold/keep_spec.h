@@ -20,6 +20,10 @@
  *   arg=WORD             repeatable: the agent's command
  *   memory_bytes=N pids=N cpus_milli=N   0 = no limit
  *   grace_ms=N           between SIGTERM and SIGKILL at a stop
+ *   beside=tools         what follows is of the second sandbox, of the user's tools (tool_link.h), in the
+ *                        same control groups: uid, gid, box, helper, cwd, arg, bind (also with map: rw,
+ *                        and what is the agent's looks like the tools' own; also on TOOL_DIR, TOOL_RUNS)
+ *                        and own_pids=N, processes of ours that are allowed beside the agent's limit
  *   max_ms=N             the longest life, after which leasekeep stops the sandbox by itself, for a
  *                        gateway that does not come back; 0 = no limit
  *
@@ -35,6 +39,7 @@
  *              ended, nothing of the sandbox runs any more
  *   keep.groups the directories of its control groups, one a line, each written before it is made;
  *              gone once they are
+ *   keep.tools  why there is no sandbox for the user's tools, or no more; one line
  *   keep.log   stderr of leasekeep, bwrap and the agent. At KEEP_LOG_MAX bytes, or KEEP_TIMES_MAX marks, it
  *              becomes keep.log.old, in the place of an older one, and a new one is begun
  *   keep.times when what was written to keep.log: a struct keep_mark each; keep.times.old likewise
@@ -64,6 +69,7 @@
 #define KEEP_INIT_FILE   "keep.init"
 #define KEEP_STATE_FILE  "keep.state"
 #define KEEP_GROUPS_FILE "keep.groups"
+#define KEEP_TOOLS_FILE  "keep.tools"
 #define KEEP_LOG_FILE    "keep.log"
 #define KEEP_TIMES_FILE  "keep.times"
 #define KEEP_OLD         ".old"

@@ -27,6 +27,7 @@ int fault_sys(struct fault *f, const char *fmt, ...) __attribute__((format(print
 #define KEEP_HELPERS_MAX 16
 #define KEEP_BINDS_MAX   128
 #define KEEP_SOURCES_MAX (1 + KEEP_HELPERS_MAX + KEEP_BINDS_MAX)
+#define KEEP_STAGED_MAX  (2 * KEEP_SOURCES_MAX) /* with those of the tools' sandbox */
 #define KEEP_ENV_MAX     512
 #define KEEP_ARGS_MAX    512
 
@@ -34,6 +35,7 @@ struct keep_bind {
     const char *source;
     const char *target; /* of a helper: its name below BOX_DIR */
     bool writable;
+    bool mapped; /* what is the agent's looks like the tools' own */
 };
 
 struct keep_env {
@@ -43,7 +45,7 @@ struct keep_env {
 struct keep_spec {
     char *text; /* all strings point into it */
     const char *session, *root, *box, *cwd, *transport;
-    uint64_t uid, gid, memory_bytes, pids, cpus_milli, grace_ms, max_ms;
+    uint64_t uid, gid, memory_bytes, pids, cpus_milli, grace_ms, max_ms, own_pids;
     struct keep_bind helpers[KEEP_HELPERS_MAX];
     size_t helpers_n;
     struct keep_bind binds[KEEP_BINDS_MAX];
@@ -52,7 +54,9 @@ struct keep_spec {
     size_t env_n;
     const char *args[KEEP_ARGS_MAX];
     size_t args_n;
-    char staged[KEEP_SOURCES_MAX][32]; /* paths that stand for the sources once they are staged */
+    char staged[KEEP_STAGED_MAX][32]; /* paths that stand for the sources once they are staged */
+    struct keep_spec *beside;         /* of the user's tools; NULL: there are none */
+    bool is_beside;
 };
 
 /* Reads all of `fd`. It may hold secrets: see spec_forget(). */
@@ -61,7 +65,7 @@ int spec_read(struct keep_spec *s, int fd, struct fault *f);
 /* Parses `len` bytes of records in `text` (malloced, KEEP_SPEC_MAX + 1 bytes, taken). */
 int spec_parse(struct keep_spec *s, char *text, size_t len, struct fault *f);
 
-/* Wipes the spec but for its numbers. */
+/* Wipes the spec but for its numbers; what is beside it goes. */
 void spec_forget(struct keep_spec *s);
 
 /* ---- keep_files.c: what the gateway reads, in the current directory ---- */
@@ -71,6 +75,7 @@ void spec_forget(struct keep_spec *s);
 int files_claim(struct fault *f);
 int files_write_init(pid_t init);
 int files_write_state(const char *text);
+int files_write_tools(const char *text);
 /* `dirs`: NUL-terminated, one after the other. */
 int files_write_groups(const char *dirs, size_t len);
 
@@ -100,8 +105,19 @@ void log_note(struct keep_log *l, const char *fmt, ...) __attribute__((format(pr
 /* ---- keep_mounts.c ---- */
 
 /* Checks every source of the spec; as root also moves into a private mount namespace in which each
- * checked object is mounted below a directory that any uid can reach, and points the spec there. */
-int mounts_stage(struct keep_spec *s, struct fault *f);
+ * checked object is mounted below a directory that any uid can reach, and points the spec there. What
+ * is beside it may fail alone: `why` says so, and it is forgotten. */
+int mounts_stage(struct keep_spec *s, struct fault *f, struct fault *why);
+
+/* ---- keep_idmap.c ---- */
+
+struct keep_ids {
+    uint64_t uid, gid;
+};
+
+/* A user namespace for a mount in which what is `from` on the disk looks like `to`, and the reverse. The
+ * descriptor, -1 with errno. */
+int idmap_open(struct keep_ids from, struct keep_ids to);
 
 /* ---- keep_guard.c ---- */
 
@@ -176,7 +192,7 @@ struct keep_bwrap {
 };
 
 /* `init_limits`: run the agent below leaseinit, which sets those of the spec's limits that are true
- * here. NULL: run the command itself. */
+ * here; what is beside it gets them as its last words. NULL: run the command itself. */
 int bwrap_prepare(struct keep_bwrap *b, const struct keep_spec *s, const bool *init_limits,
                   int info_fd, struct fault *f);
 void bwrap_release(struct keep_bwrap *b);

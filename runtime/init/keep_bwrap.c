@@ -174,7 +174,7 @@ static void fill_argv(struct keep_bwrap *b, const struct keep_spec *s, const boo
     b->argv[n++] = "--args";
     b->argv[n++] = b->args_text;
     b->argv[n++] = "--";
-    if (init_limits != NULL) {
+    if (init_limits != NULL && !s->is_beside) {
         b->argv[n++] = BOX_DIR "/leaseinit";
         b->argv[n++] = s->transport;
         n = add_limits(b, s, init_limits, n);
@@ -182,6 +182,8 @@ static void fill_argv(struct keep_bwrap *b, const struct keep_spec *s, const boo
     }
     for (size_t i = 0; i < s->args_n; i++)
         b->argv[n++] = s->args[i];
+    if (init_limits != NULL && s->is_beside)
+        n = add_limits(b, s, init_limits, n);
     b->argv[n] = NULL;
 }
 

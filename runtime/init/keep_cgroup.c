@@ -270,7 +270,8 @@ static int limit_set(struct keep_cgroups *c, struct keep_guard *g, const struct 
     case LIMIT_MEMORY:
         return set_memory(c, dir, h.v2, s->memory_bytes);
     case LIMIT_PIDS:
-        return write_number(dir, "pids.max", s->pids + OWN_PIDS);
+        return write_number(dir, "pids.max",
+                            s->pids + OWN_PIDS + (s->beside != NULL ? s->beside->own_pids : 0));
     case LIMIT_CPU:
         return set_cpu(dir, h.v2, s->cpus_milli);
     case LIMITS:

@@ -82,3 +82,8 @@ int files_write_state(const char *text)
 {
     return replace_file(KEEP_STATE_FILE, text);
 }
+
+int files_write_tools(const char *text)
+{
+    return replace_file(KEEP_TOOLS_FILE, text);
+}

@@ -12,6 +12,7 @@
 #include <linux/openat2.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -28,7 +29,8 @@ struct source {
     const char *what;  /* its place in the sandbox, for messages */
     bool writable;
     bool is_dir;
-    int fd; /* the checked object; then the mount */
+    int map_fd; /* the user namespace of its ids, -1: as they are; of another */
+    int fd;     /* the checked object; then the mount */
 };
 
 static int open_checked(struct source *src, struct fault *f)
@@ -49,16 +51,19 @@ static int open_checked(struct source *src, struct fault *f)
     return 0;
 }
 
-static size_t list_sources(struct keep_spec *s, struct source *ret)
+static size_t list_sources(struct keep_spec *s, int map_fd, struct source *ret)
 {
     size_t n = 0;
-    ret[n++] = (struct source){.path = &s->box, .what = BOX_DIR};
+    ret[n++] = (struct source){.path = &s->box, .what = BOX_DIR, .map_fd = -1, .fd = -1};
     for (size_t i = 0; i < s->helpers_n; i++)
-        ret[n++] = (struct source){.path = &s->helpers[i].source, .what = s->helpers[i].target};
+        ret[n++] = (struct source){
+            .path = &s->helpers[i].source, .what = s->helpers[i].target, .map_fd = -1, .fd = -1};
     for (size_t i = 0; i < s->binds_n; i++)
         ret[n++] = (struct source){.path = &s->binds[i].source,
                                    .what = s->binds[i].target,
-                                   .writable = s->binds[i].writable};
+                                   .writable = s->binds[i].writable,
+                                   .map_fd = s->binds[i].mapped ? map_fd : -1,
+                                   .fd = -1};
     return n;
 }
 
@@ -79,6 +84,15 @@ static int make_helper_points(const struct keep_spec *s, int box_fd, struct faul
     return 0;
 }
 
+/* By itself, so that its failure has a name: not every file system can, and not every kernel. */
+static int map_mount(const struct source *src, struct fault *f)
+{
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (unsigned)src->map_fd};
+    if (mount_setattr(src->fd, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0)
+        return fault_sys(f, "the file system of %s takes no mount with other ids", src->what);
+    return 0;
+}
+
 static int clone_mount(struct source *src, struct fault *f)
 {
     int tree = open_tree(src->fd, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
@@ -91,7 +105,7 @@ static int clone_mount(struct source *src, struct fault *f)
                               .propagation = MS_PRIVATE};
     if (mount_setattr(tree, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0)
         return fault_sys(f, "cannot restrict the mount of %s", src->what);
-    return 0;
+    return src->map_fd >= 0 ? map_mount(src, f) : 0;
 }
 
 static int make_point(const char *path, bool is_dir)
@@ -130,23 +144,56 @@ static int enter_namespace(struct fault *f)
     return 0;
 }
 
-int mounts_stage(struct keep_spec *s, struct fault *f)
+static void close_all(struct source *src, size_t n)
 {
-    struct source src[KEEP_SOURCES_MAX];
-    bool staged = geteuid() == 0;
-    int r = staged ? enter_namespace(f) : 0;
-    size_t n = list_sources(s, src);
-    size_t opened = 0;
-    while (r == 0 && opened < n)
-        r = open_checked(&src[opened++], f);
+    for (size_t i = 0; i < n; i++)
+        if (src[i].fd >= 0)
+            close(src[i].fd);
+}
+
+/* All of one sandbox: checked and, if it is to be staged, cloned. */
+static int open_all(struct keep_spec *s, bool staged, struct source *src, size_t n, struct fault *f)
+{
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < n; i++)
+        r = open_checked(&src[i], f);
     if (r == 0)
         r = make_helper_points(s, src[0].fd, f);
     for (size_t i = 0; r == 0 && staged && i < n; i++)
         r = clone_mount(&src[i], f);
+    return r;
+}
+
+/* How many sources there are; 0: it cannot be, and is not there any more. */
+static size_t open_beside(struct keep_spec *s, struct source *src, struct fault *why)
+{
+    int map_fd = idmap_open((struct keep_ids){s->uid, s->gid},
+                            (struct keep_ids){s->beside->uid, s->beside->gid});
+    size_t n = list_sources(s->beside, map_fd, src);
+    int r = map_fd < 0 ? fault_sys(why, "a user namespace for the ids of tools")
+                       : open_all(s->beside, true, src, n, why);
+    if (map_fd >= 0)
+        close(map_fd);
+    if (r == 0)
+        return n;
+    close_all(src, n);
+    free(s->beside);
+    s->beside = NULL;
+    return 0;
+}
+
+int mounts_stage(struct keep_spec *s, struct fault *f, struct fault *why)
+{
+    struct source src[KEEP_STAGED_MAX];
+    bool staged = geteuid() == 0;
+    size_t n = list_sources(s, -1, src);
+    int r = staged ? enter_namespace(f) : 0;
+    if (r == 0)
+        r = open_all(s, staged, src, n, f);
+    if (r == 0 && s->beside != NULL)
+        n += open_beside(s, src + n, why);
     if (r == 0 && staged)
         r = place_mounts(src, n, s->staged, f);
-    for (size_t i = 0; i < opened; i++)
-        if (src[i].fd >= 0)
-            close(src[i].fd);
+    close_all(src, n);
     return r;
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "keep.h"
+#include "leasehold/tool_link.h"
 
 /* Keeps kernel arithmetic on limits (pages, microseconds) far from overflow. */
 #define NUMBER_MAX (UINT64_C(1) << 53)
@@ -28,6 +29,7 @@ static const struct scalar {
     {"cpus_milli", offsetof(struct keep_spec, cpus_milli), true},
     {"grace_ms", offsetof(struct keep_spec, grace_ms), true},
     {"max_ms", offsetof(struct keep_spec, max_ms), true},
+    {"own_pids", offsetof(struct keep_spec, own_pids), true},
 };
 
 static int parse_number(const char *s, uint64_t *ret)
@@ -80,6 +82,12 @@ static bool target_is_reserved(const char *path)
     return path_is_below(BOX_DIR, path);
 }
 
+static bool target_is_allowed(const struct keep_spec *s, const char *path)
+{
+    bool of_tools = strcmp(path, TOOL_DIR) == 0 || strcmp(path, TOOL_RUNS) == 0;
+    return !target_is_reserved(path) || (s->is_beside && of_tools);
+}
+
 static bool name_is(const char *s, const char *more)
 {
     for (const char *p = s; *p != '\0'; p++)
@@ -109,13 +117,14 @@ static int add_bind(struct keep_spec *s, char *value, struct fault *f)
         return fault_set(f, "spec: bind %zu is not valid or one too many", number);
     *source++ = '\0';
     *target++ = '\0';
-    bool writable = strcmp(value, "rw") == 0;
+    bool mapped = s->is_beside && strcmp(value, "map") == 0;
+    bool writable = mapped || strcmp(value, "rw") == 0;
     if ((!writable && strcmp(value, "ro") != 0) || !path_is_plain(source))
         return fault_set(f, "spec: bind %zu has no valid mode and source", number);
-    if (!path_is_plain(target) || target_is_reserved(target))
+    if (!path_is_plain(target) || !target_is_allowed(s, target))
         return fault_set(f, "spec: bind %zu has no allowed target", number);
-    s->binds[s->binds_n++] =
-        (struct keep_bind){.source = source, .target = target, .writable = writable};
+    s->binds[s->binds_n++] = (struct keep_bind){
+        .source = source, .target = target, .writable = writable, .mapped = mapped};
     return 0;
 }
 
@@ -175,7 +184,7 @@ static int parse_record(struct keep_spec *s, char *record, uint32_t *seen, struc
 
 static int check_whole(const struct keep_spec *s, struct fault *f)
 {
-    if (s->session == NULL || !name_is(s->session, "-"))
+    if (!s->is_beside && (s->session == NULL || !name_is(s->session, "-")))
         return fault_set(f, "spec: session is missing or not valid");
     if (s->root != NULL && s->root[0] != '\0' && strcmp(s->root, "/usr") != 0)
         return fault_set(f, "spec: root can only be the host's /usr");
@@ -183,7 +192,7 @@ static int check_whole(const struct keep_spec *s, struct fault *f)
         return fault_set(f, "spec: box is missing or not valid");
     if (s->cwd == NULL || (strcmp(s->cwd, "/") != 0 && !path_is_plain(s->cwd)))
         return fault_set(f, "spec: cwd is missing or not valid");
-    if (s->transport == NULL || s->transport[0] == '\0')
+    if (!s->is_beside && (s->transport == NULL || s->transport[0] == '\0'))
         return fault_set(f, "spec: transport is missing");
     if (s->args_n == 0 || s->args[0][0] == '\0')
         return fault_set(f, "spec: there is no command");
@@ -194,19 +203,47 @@ static int check_whole(const struct keep_spec *s, struct fault *f)
     return 0;
 }
 
+/* Mapped onto the agent's own uid, nothing would keep it from the tools. */
+static int check_beside(const struct keep_spec *s, struct fault *f)
+{
+    const struct keep_spec *b = s->beside;
+    if (b == NULL)
+        return 0;
+    if (geteuid() != 0)
+        return fault_set(f, "spec: only root can keep tools from agents");
+    if (b->uid == s->uid || b->gid == s->gid)
+        return fault_set(f, "spec: tools must not run with the uid or gid of agents");
+    return check_whole(b, f);
+}
+
+/* Of the records behind it. */
+static int begin_beside(struct keep_spec *s, struct fault *f)
+{
+    if (s->beside != NULL)
+        return fault_set(f, "spec: beside is given twice");
+    s->beside = calloc(1, sizeof(*s->beside));
+    if (s->beside == NULL)
+        return fault_sys(f, "spec");
+    s->beside->is_beside = true;
+    return 0;
+}
+
 int spec_parse(struct keep_spec *s, char *text, size_t len, struct fault *f)
 {
-    uint32_t seen = 0;
+    uint32_t seen[2] = {0};
     s->text = text;
     if (len > 0 && text[len - 1] != '\0')
         return fault_set(f, "spec: the last record is not complete");
     for (char *p = text; p < text + len;) {
         size_t size = strlen(p) + 1;
-        if (parse_record(s, p, &seen, f) < 0)
+        struct keep_spec *of = s->beside != NULL ? s->beside : s;
+        int r = strcmp(p, "beside=tools") == 0 ? begin_beside(s, f)
+                                               : parse_record(of, p, &seen[of != s], f);
+        if (r < 0)
             return -1;
         p += size;
     }
-    if (check_whole(s, f) < 0)
+    if (check_whole(s, f) < 0 || check_beside(s, f) < 0)
         return -1;
     /* Without root there is one uid it can be. */
     if (geteuid() != 0) {
@@ -245,6 +282,7 @@ void spec_forget(struct keep_spec *s)
     if (s->text != NULL)
         explicit_bzero(s->text, KEEP_SPEC_MAX + 1);
     free(s->text);
+    free(s->beside);
     *s = (struct keep_spec){.uid = s->uid,
                             .gid = s->gid,
                             .memory_bytes = s->memory_bytes,

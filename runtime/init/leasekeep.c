@@ -42,6 +42,7 @@ struct keep {
     uint8_t said[1 + INIT_ENDED_SIZE]; /* by leaseinit */
     size_t said_len;
     pid_t bwrap;
+    pid_t tools; /* the bwrap of the user's tools; 0: none */
     int bwrap_status;
     bool bwrap_ended, running;
     bool stopping, killed;
@@ -49,6 +50,17 @@ struct keep {
     int64_t max_at_ms;   /* by the boot clock: of the whole life; 0: none, or past */
     bool outlived;       /* that was why it is stopped */
 };
+
+/* ---- the user's tools ---- */
+
+/* The agent's sandbox does not depend on them. */
+static void tools_missing(struct keep *k, const char *why)
+{
+    char text[160];
+    snprintf(text, sizeof(text), "%s\n", why);
+    files_write_tools(text);
+    log_note(&k->log, "no sandbox for the user's tools: %s", why);
+}
 
 /* ---- start ---- */
 
@@ -77,17 +89,53 @@ static int child_stdio(const struct keep *k, int ready_fd)
                : -1;
 }
 
+/* The child does not come back. */
+static void become_bwrap(const struct keep *k, const struct keep_bwrap *b,
+                         const struct keep_spec *spec, int stdin_fd, pid_t parent)
+{
+    if (child_stdio(k, stdin_fd) < 0 || guard_join(&k->guard) < 0 || cgroups_join(&k->cgroups) < 0)
+        fprintf(stderr, "leasekeep: cannot enter the groups: %s\n", strerror(errno));
+    else
+        launch_bwrap(b, spec, parent);
+    _exit(1);
+}
+
 static int fork_bwrap(struct keep *k, const struct keep_bwrap *b, int ready_fd)
 {
     pid_t parent = getpid();
     k->bwrap = fork();
-    if (k->bwrap != 0)
-        return k->bwrap > 0 ? 0 : fault_sys(&k->fault, "cannot fork");
-    if (child_stdio(k, ready_fd) < 0 || guard_join(&k->guard) < 0 || cgroups_join(&k->cgroups) < 0)
-        fprintf(stderr, "leasekeep: cannot enter the groups: %s\n", strerror(errno));
-    else
-        launch_bwrap(b, &k->spec, parent);
-    _exit(1);
+    if (k->bwrap == 0)
+        become_bwrap(k, b, &k->spec, ready_fd, parent);
+    return k->bwrap > 0 ? 0 : fault_sys(&k->fault, "cannot fork");
+}
+
+static int fork_tools(struct keep *k, const struct keep_bwrap *b, struct fault *f)
+{
+    pid_t parent = getpid();
+    int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    k->tools = null_fd < 0 ? -1 : fork();
+    if (k->tools == 0)
+        become_bwrap(k, b, k->spec.beside, null_fd, parent);
+    if (k->tools < 0)
+        fault_sys(f, "cannot fork");
+    if (null_fd >= 0)
+        close(null_fd);
+    return k->tools < 0 ? -1 : 0;
+}
+
+/* The sandbox of the user's tools, in the same groups. The agent's does not depend on it. */
+static void launch_tools(struct keep *k)
+{
+    struct keep_bwrap b = {.args_fd = -1};
+    struct keep_spec *spec = k->spec.beside;
+    struct fault why;
+    if (spec == NULL)
+        return;
+    spec->memory_bytes = k->spec.memory_bytes;
+    spec->pids = k->spec.pids;
+    if (bwrap_prepare(&b, spec, k->cgroups.missing, -1, &why) < 0 || fork_tools(k, &b, &why) < 0)
+        tools_missing(k, why.text);
+    bwrap_release(&b);
 }
 
 static int launch(struct keep *k)
@@ -104,6 +152,8 @@ static int launch(struct keep *k)
         r = fork_bwrap(k, &b, ready[1]);
     bwrap_release(&b); /* info[1] is one of its files */
     close(ready[1]);
+    if (r == 0)
+        launch_tools(k);
     close(k->log.write_fd);
     return r;
 }
@@ -119,8 +169,11 @@ static int start(struct keep *k)
     k->max_at_ms = k->spec.max_ms != 0 ? boot_ms() + (int64_t)k->spec.max_ms : 0;
     if (open_signals(k) < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         return fault_sys(&k->fault, "cannot set up signals");
-    if (mounts_stage(&k->spec, &k->fault) < 0 || guard_start(&k->guard, &k->spec, &k->fault) < 0)
+    struct fault why = {.text = ""};
+    if (mounts_stage(&k->spec, &k->fault, &why) < 0 || guard_start(&k->guard, &k->spec, &k->fault) < 0)
         return -1;
+    if (why.text[0] != '\0')
+        tools_missing(k, why.text);
     cgroups_make(&k->cgroups, &k->guard, &k->spec);
     for (enum keep_limit i = 0; i < LIMITS; i++)
         if (k->cgroups.missing[i])
@@ -163,6 +216,8 @@ static void reap(struct keep *k)
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
         if (pid == k->guard.pid) /* its number may soon be another's */
             k->guard.pid = 0;
+        if (pid == k->tools)
+            tools_missing(k, "it has ended");
         if (pid != k->bwrap)
             continue;
         k->bwrap_ended = true;

@@ -17,7 +17,7 @@ OWNERS = {
     "base": "arena buf clock config err field http_client http_headers id json lanes log metrics process ws_frame ws_reader".split(),
     "lease": "token proof door_proto lease_rules broker spool".split(),
     "storage": "store model artifacts backup chatdir chatfile counted file_name history objects usertools".split(),
-    "runtime": "engine sandbox_host agent_link keep_spec".split(),
+    "runtime": "engine sandbox_host agent_link keep_spec tool_link".split(),
 }
 HEADERS = {f"{name}.h": owner for owner, names in OWNERS.items() for name in names}
 
@@ -28,7 +28,7 @@ LAYERS = {
     "lease/door": {"base", "lease", "agent_link.h"},
     "storage": {"base", "storage"},
     "runtime": {"base", "runtime", "door_proto.h", "model.h"},
-    "runtime/init": {"agent_link.h", "keep_spec.h"},
+    "runtime/init": {"agent_link.h", "keep_spec.h", "tool_link.h"},
     "gateway": {"base", "lease", "storage", "runtime"},
     "gateway/cli": {"base", "door_proto.h"},
 }

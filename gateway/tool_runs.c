@@ -1,0 +1,219 @@
+#include "tool_runs.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "leasehold/tool_link.h"
+#include "meters.h"
+
+#define BATCH    64    /* records in one transaction */
+#define TAKEN    ".at" /* the name of the file that says how many bytes are taken in */
+#define PUNCH_BY 4096
+
+static int path_of(const struct services *s, const struct id *session_id, const char *suffix,
+                   char *ret, size_t size, struct err *e)
+{
+    char dir[PATH_MAX];
+
+    if ((size_t)snprintf(dir, sizeof dir, "%s/" TOOL_RUNS_DIR, s->cfg->storage.data_dir) >=
+        sizeof dir)
+        return err_set(e, ERR_INTERNAL, "storage.data_dir is too long a path");
+    if ((size_t)snprintf(ret, size, "%s/%s%s", dir, ID_STR(session_id), suffix) >= size)
+        return err_set(e, ERR_INTERNAL, "storage.data_dir is too long a path");
+    return 0;
+}
+
+/* --- the file ---------------------------------------------------------------------------------- */
+
+/* What is mounted has no symlink in its path. */
+static int resolve_dir(const struct services *s, char ret[static PATH_MAX], struct err *e)
+{
+    char dir[PATH_MAX];
+
+    if ((size_t)snprintf(dir, sizeof dir, "%s/" TOOL_RUNS_DIR, s->cfg->storage.data_dir) >=
+        sizeof dir)
+        return err_set(e, ERR_INTERNAL, "storage.data_dir is too long a path");
+    if ((mkdir(dir, 0700) && errno != EEXIST) || !realpath(dir, ret))
+        return err_sys(e, ERR_INTERNAL, errno, "make the directory of tool runs");
+    return 0;
+}
+
+int tool_runs_make(const struct services *s, const struct id *session_id, char *ret, size_t size,
+                   struct err *e)
+{
+    char dir[PATH_MAX];
+    int fd;
+
+    if (resolve_dir(s, dir, e))
+        return -1;
+    if ((size_t)snprintf(ret, size, "%s/%s", dir, ID_STR(session_id)) >= size)
+        return err_set(e, ERR_INTERNAL, "storage.data_dir is too long a path");
+    fd = open(ret, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return err_sys(e, ERR_INTERNAL, errno, "make the file of tool runs");
+    close(fd);
+    return 0;
+}
+
+bool tool_runs_exist(const struct services *s, const struct id *session_id)
+{
+    char path[PATH_MAX];
+    struct err e;
+
+    return !path_of(s, session_id, "", path, sizeof path, &e) && !access(path, F_OK);
+}
+
+/* --- how far we are ---------------------------------------------------------------------------- */
+
+static off_t taken_read(const char *path)
+{
+    char text[32];
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    return (off_t)strtoll(text, NULL, 10);
+}
+
+static int taken_write(const char *path, off_t at, struct err *e)
+{
+    char text[32], temporary[PATH_MAX + 8];
+    int len = snprintf(text, sizeof text, "%lld\n", (long long)at), fd;
+    bool ok;
+
+    snprintf(temporary, sizeof temporary, "%s.new", path);
+    fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    ok = fd >= 0 && write(fd, text, (size_t)len) == len;
+    if (fd >= 0)
+        close(fd);
+    if (ok && rename(temporary, path) == 0)
+        return 0;
+    return err_sys(e, ERR_INTERNAL, errno, "note how many tool runs are told");
+}
+
+/* --- records ----------------------------------------------------------------------------------- */
+
+struct taking {
+    struct services *s;
+    struct id session_id;
+    struct sandbox row;
+    bool over; /* the session is */
+    struct tool_record records[BATCH];
+    size_t n;
+};
+
+static int look(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct taking *t = arg;
+
+    t->row.session_id = t->session_id;
+    if (!store_sandbox_get(tx, &t->session_id, &t->row, e)) {
+        t->over = t->row.status == SANDBOX_STOPPED || t->row.status == SANDBOX_FAILED;
+        return 0;
+    }
+    t->over = e->code == ERR_NOT_FOUND;
+    return t->over ? 0 : -1;
+}
+
+static int audit_run(struct store_tx *tx, const struct taking *t, const struct tool_record *r,
+                     struct err *e)
+{
+    char actor[sizeof "door:" + ID_TEXT], at[TIME_TEXT];
+
+    snprintf(actor, sizeof actor, "door:%s", ID_STR(&t->session_id));
+    return store_audit_deed(tx,
+                            &(struct audit_deed){.actor = actor,
+                                                 .action = "tool.run",
+                                                 .kind = "tool",
+                                                 .name = r->name,
+                                                 .within = &t->session_id,
+                                                 .detail = time_format(r->at_ms, at)},
+                            e);
+}
+
+static int audit_rows(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct taking *t = arg;
+
+    for (size_t i = 0; i < t->n; i++)
+        if (t->records[i].what == TOOL_BEGUN && audit_run(tx, t, &t->records[i], e))
+            return -1;
+    return 0;
+}
+
+static void count(struct taking *t)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        const struct tool_record *r = &t->records[i];
+
+        if (r->what == TOOL_OVER && r->how < TOOL_HOWS)
+            metric_add(meter(t->s->meters, METER_TOOL_RUNS), r->how, 0, 1);
+    }
+}
+
+static int take_batch(struct taking *t, struct err *e)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < t->n; i++) {
+        t->records[i].name[sizeof t->records[i].name - 1] = '\0';
+        any |= t->records[i].what == TOOL_BEGUN;
+    }
+    if (any && store_write(t->s->store, audit_rows, t, e))
+        return -1;
+    count(t);
+    return 0;
+}
+
+/* Frees what was taken in, where the file system can: the other end goes by the blocks. */
+static void set_free(int fd, off_t at)
+{
+    off_t whole = at - at % PUNCH_BY;
+
+    if (whole > 0)
+        (void)!fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, whole);
+}
+
+static int take_all(struct taking *t, int fd, const char *taken_path, struct err *e)
+{
+    off_t at = taken_read(taken_path);
+    ssize_t n;
+
+    while ((n = pread(fd, t->records, sizeof t->records, at)) >= (ssize_t)sizeof *t->records) {
+        t->n = (size_t)n / sizeof *t->records;
+        at += (off_t)(t->n * sizeof *t->records);
+        if (take_batch(t, e) || taken_write(taken_path, at, e))
+            return -1;
+    }
+    set_free(fd, at);
+    return n < 0 ? err_sys(e, ERR_INTERNAL, errno, "read the file of tool runs") : 0;
+}
+
+int tool_runs_take(struct services *s, const struct id *session_id, bool final, struct err *e)
+{
+    char path[PATH_MAX], taken_path[PATH_MAX];
+    struct taking t = {.s = s, .session_id = *session_id};
+    int fd, rc;
+
+    if (path_of(s, session_id, "", path, sizeof path, e) ||
+        path_of(s, session_id, TAKEN, taken_path, sizeof taken_path, e))
+        return -1;
+    fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : err_sys(e, ERR_INTERNAL, errno, "open the file of tool runs");
+    rc = store_read(s->store, look, &t, e) || take_all(&t, fd, taken_path, e) ? -1 : 0;
+    close(fd);
+    if (rc || !(final || t.over))
+        return rc;
+    unlink(path);
+    unlink(taken_path);
+    return 0;
+}
