@@ -30,7 +30,8 @@ struct opening {
     struct id new_id;       /* of a new one */
     bool replaces;
     struct span span;
-    char brokered[USERTOOLS_BROKERED_MAX][USERTOOLS_NAME_MAX]; /* tools that are run for the agent */
+    char brokered[USERTOOLS_BROKERED_MAX]
+                 [USERTOOLS_NAME_MAX]; /* tools that are run for the agent */
     size_t brokered_n;
     char secret[DOOR_SECRET_TEXT];
     struct buf cert_pem, key_pem; /* of the door's TLS; empty: plain */
@@ -286,10 +287,10 @@ static int start_and_record(struct opening *op, struct err *e)
                            sizeof files, e) ||
         chatdir_history_md_path(cfg->chats_root, &op->chat.user_id, &op->chat.chat_id, history,
                                 sizeof history, e) ||
-        usertools_prepare(cfg->chats_root, &op->chat.user_id,
-                          &(struct usertools_report){op, tool_refused, tool_brokered,
-                                                     cfg->user_tools_gid},
-                          tools, sizeof tools, e))
+        usertools_prepare(
+            cfg->chats_root, &op->chat.user_id,
+            &(struct usertools_report){op, tool_refused, tool_brokered, cfg->user_tools_gid}, tools,
+            sizeof tools, e))
         return -1;
     name_brokered(op, &start, brokered, runs);
     if (start_recorded(op, &start, e))

@@ -154,8 +154,7 @@ static void record_tools(struct spec_out *o, const struct engine_spec *spec, con
 
 static void record_all(struct spec_out *o, const struct engine_spec *spec, const char *bin_dir)
 {
-    static const char *const helpers[] = {"leaseinit", "demo-agent", "lease-artifact",
-                                          TOOL_CLIENT};
+    static const char *const helpers[] = {"leaseinit", "demo-agent", "lease-artifact", TOOL_CLIENT};
     const struct config_profile *profile = spec->profile;
     char *const *command = profile->command.items;
     RECORD(o, "session=", ID_STR(&spec->session_id));

@@ -170,7 +170,7 @@ static int check_root(struct err *e)
 int local_probe(const char *bin_dir, int64_t uid, int64_t gid, char *ret_ungrouped, size_t size,
                 struct err *e)
 {
-    static const char *const programs[] = {"leaseinit", "demo-agent", "lease-artifact",
+    static const char *const programs[] = {"leaseinit",  "demo-agent", "lease-artifact",
                                            "lease-tool", "leasetools", "leasekeep"};
     char path[PATH_MAX];
     for (size_t i = 0; i < sizeof(programs) / sizeof(programs[0]); i++)

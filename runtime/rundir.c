@@ -18,8 +18,8 @@ int rundir_paths(const char *run_dir, const struct id *session_id, struct rundir
                  struct err *e)
 {
     const char *session = ID_STR(session_id);
-    int n = snprintf(ret->tools_socket, sizeof ret->tools_socket, "%s/%s/box/" TOOL_DIR_BOX, run_dir,
-                     session);
+    int n = snprintf(ret->tools_socket, sizeof ret->tools_socket, "%s/%s/box/" TOOL_DIR_BOX,
+                     run_dir, session);
 
     snprintf(ret->path, sizeof ret->path, "%s/%s", run_dir, session);
     snprintf(ret->box, sizeof ret->box, "%s/%s/box", run_dir, session);

@@ -89,6 +89,7 @@ int tools_box_take(const struct rundir *r, const char *runs_path, struct err *e)
     /* Whatever came of it: from now on nothing there is to be written by anybody else. */
     if (chown(r->tools_socket, 0, 0) != 0 || chown(runs_path, 0, 0) != 0 ||
         chmod(runs_path, 0600) != 0)
-        err_sys(rc ? &why : e, ERR_SANDBOX_START_FAILED, errno, "take the box of tools back"), rc = -1;
+        err_sys(rc ? &why : e, ERR_SANDBOX_START_FAILED, errno, "take the box of tools back"),
+            rc = -1;
     return rc;
 }

@@ -14,8 +14,8 @@
 
 #define TOOLS_MODE  0711 /* to be entered, not listed */
 #define TOOLS_MAX   1024 /* of a user, static ones too */
-#define HEADERS_MAX 128 /* of a program */
-#define SCRIPT_LINE 256 /* what the kernel reads of a script */
+#define HEADERS_MAX 128  /* of a program */
+#define SCRIPT_LINE 256  /* what the kernel reads of a script */
 
 /* --- what a file is ---------------------------------------------------------------------------- */
 

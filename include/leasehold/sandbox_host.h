@@ -32,11 +32,11 @@ struct sandbox_start {
     const struct config_profile *profile;
     const char *files_path; /* of the chat, checked (chatdir.h) */
     const char *history_md_path;
-    const char *tools_path;         /* of the user, checked (usertools.h) */
-    const char *const *brokered;    /* names of those that the agent may run and not read … */
-    size_t brokered_n;              /* … TOOLS_MAX at most … */
-    const char *tool_runs_path;     /* … and where their runs are recorded; NULL: they are not run */
-    const char *secret;             /* of the control connection, DOOR_SECRET_TEXT */
+    const char *tools_path;      /* of the user, checked (usertools.h) */
+    const char *const *brokered; /* names of those that the agent may run and not read … */
+    size_t brokered_n;           /* … TOOLS_MAX at most … */
+    const char *tool_runs_path;  /* … and where their runs are recorded; NULL: they are not run */
+    const char *secret;          /* of the control connection, DOOR_SECRET_TEXT */
     const char *cert_pem, *key_pem; /* of the door's TLS; NULL: plain */
     int spool_fd;                   /* of the history (spool.h), borrowed */
     int64_t spool_max;              /* bytes of it that may wait; 0: nothing is recorded */

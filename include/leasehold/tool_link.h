@@ -32,7 +32,7 @@
 #define TOOL_REQUEST_MAX (256u * 1024)
 #define TOOL_WORDS_MAX   4096u
 #define TOOL_NAME_MAX    99u
-#define TOOLS_MAX        64u /* of a user */
+#define TOOLS_MAX        64u               /* of a user */
 #define TOOL_RUNS_MAX    (4 * 1024 * 1024) /* bytes on the disk that wait for the gateway */
 
 enum tool_word {

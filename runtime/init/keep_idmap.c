@@ -18,8 +18,8 @@ static int write_map(pid_t pid, const char *name, uint64_t from, uint64_t to)
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     if (fd < 0)
         return -1;
-    int len =
-        snprintf(text, sizeof(text), "%llu %llu 1", (unsigned long long)from, (unsigned long long)to);
+    int len = snprintf(text, sizeof(text), "%llu %llu 1", (unsigned long long)from,
+                       (unsigned long long)to);
     ssize_t n = write(fd, text, (size_t)len);
     int why = errno;
     close(fd);
@@ -55,7 +55,8 @@ int idmap_open(struct keep_ids from, struct keep_ids to)
         stand(said[1]);
     close(said[1]);
     int fd = -1;
-    if (pid > 0 && read(said[0], &word, 1) == 1 && write_map(pid, "uid_map", from.uid, to.uid) == 0 &&
+    if (pid > 0 && read(said[0], &word, 1) == 1 &&
+        write_map(pid, "uid_map", from.uid, to.uid) == 0 &&
         write_map(pid, "gid_map", from.gid, to.gid) == 0)
         fd = open_namespace(pid);
     int why = errno;

@@ -170,7 +170,8 @@ static int start(struct keep *k)
     if (open_signals(k) < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         return fault_sys(&k->fault, "cannot set up signals");
     struct fault why = {.text = ""};
-    if (mounts_stage(&k->spec, &k->fault, &why) < 0 || guard_start(&k->guard, &k->spec, &k->fault) < 0)
+    if (mounts_stage(&k->spec, &k->fault, &why) < 0 ||
+        guard_start(&k->guard, &k->spec, &k->fault) < 0)
         return -1;
     if (why.text[0] != '\0')
         tools_missing(k, why.text);

@@ -75,7 +75,7 @@ static int take_words(struct tools *t, char **words)
             !take_number(*words, "pids=", &r->pids))
             return -1;
     return r->chat != NULL && r->tools != NULL && t->runs_max > 0 && t->runs_max <= RUNS_MAX ? 0
-                                                                                            : -1;
+                                                                                             : -1;
 }
 
 /* ---- start ---- */

@@ -149,7 +149,8 @@ int tool_request_receive(struct tool_request *r, int fd, char *text)
         r->fds[i] = -1;
     if (receive_all(r, fd, (char *)head, sizeof(head), until_ms) < 0 || r->fds[0] < 0)
         return -1;
-    uint32_t len = (uint32_t)head[0] << 24 | (uint32_t)head[1] << 16 | (uint32_t)head[2] << 8 | head[3];
+    uint32_t len =
+        (uint32_t)head[0] << 24 | (uint32_t)head[1] << 16 | (uint32_t)head[2] << 8 | head[3];
     if (len == 0 || len > TOOL_REQUEST_MAX || receive_all(r, fd, text, len, until_ms) < 0)
         return -1;
     return tool_request_parse(r, text, len);

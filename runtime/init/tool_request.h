@@ -9,8 +9,8 @@
 #include "tool_words.h"
 
 struct tool_request {
-    const char *name; /* checked: of a tool, without a slash */
-    const char *cwd;  /* NULL: it has none */
+    const char *name;               /* checked: of a tool, without a slash */
+    const char *cwd;                /* NULL: it has none */
     char *argv[TOOL_WORDS_MAX + 2]; /* [0] is left to whoever runs it */
     size_t argc;
     char *env[TOOL_ENV_NAMES]; /* checked; NAME=VALUE */

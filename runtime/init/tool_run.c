@@ -85,8 +85,8 @@ static int enter_cwd(const struct run *r)
 {
     const char *chat = r->rules->chat, *cwd = r->request.cwd;
     char now[PATH_MAX];
-    if (cwd != NULL && is_below(cwd, chat) && chdir(cwd) == 0 &&
-        getcwd(now, sizeof(now)) != NULL && is_below(now, chat))
+    if (cwd != NULL && is_below(cwd, chat) && chdir(cwd) == 0 && getcwd(now, sizeof(now)) != NULL &&
+        is_below(now, chat))
         return 0;
     return chdir(chat);
 }

@@ -2,86 +2,32 @@
 subverts none of them. FR-016, through the running daemon."""
 
 import os
-import signal
-import subprocess
-import textwrap
 import unittest
-import uuid
 
-from gateway import Gateway
 from metrics import Metrics
+from user_tools import SECRET, ToolSession
 
-# Answers each line, run by the shell, with one line: exit status and output.
-AGENT = """
-import subprocess, sys
-for line in sys.stdin:
-    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=20)
-    print(done.returncode, (done.stdout + done.stderr).replace("\\n", " ").strip(), flush=True)
-"""
-PROFILE = {
-    "name": "default",
-    "command": ["/usr/bin/python3", "-c", AGENT],
-    "transport": "stdio",
-    "limits": {"memory_bytes": 268435456, "cpus": 1.0, "pids": 64},
-    "network": "none",
-    "record_history": False,
-}
 AGENT_UID = 10001
-SECRET = "MARK-within-the-tool"
 
 
 class UserTools(unittest.TestCase):
-    config = {"profiles": [PROFILE]}
-
     def setUp(self):
-        self.gateway = Gateway.for_test(self, self.config)
-        self.user = str(uuid.uuid4())
-        self.chat = self.gateway.new_chat(self.user)["chat_id"]
-        self.tools = os.path.join(self.gateway.dir, "data", "workspaces", self.user, "tools")
-        self.files = os.path.join(
-            self.gateway.dir, "data", "workspaces", self.user, "chats", self.chat, "files"
-        )
-        os.makedirs(self.tools, exist_ok=True)
-
-    def script(self, name, text, interpreter="/bin/sh"):
-        path = os.path.join(self.tools, name)
-        with open(path, "w", encoding="ascii") as out:
-            out.write(f"#!{interpreter}\n# {SECRET}\n{textwrap.dedent(text)}")
-        os.chmod(path, 0o755)
-
-    def program(self, name, source):
-        subprocess.run(
-            ["gcc", "-x", "c", "-o", os.path.join(self.tools, name), "-"],
-            input=source, text=True, check=True,
-        )
-
-    def open(self):
-        sandbox, grant = self.gateway.open(self.chat, lease={})
-        client = self.gateway.connect(grant)
-        self.addCleanup(client.close)
-        self.session = sandbox["session_id"]
-
-        def run(line):
-            client.send_text(line)
-            status, _, output = client.recv(25)[1].decode().partition(" ")
-            return int(status), output
-
-        return run
+        self.s = ToolSession(self)
 
     # --- what an agent can do with it --------------------------------------------------------------
 
     def test_scripts_and_dynamic_programs_are_run_with_arguments_streams_and_status(self):
-        self.script("upper", 'echo "$# $1 $2" >&2; tr a-z A-Z; exit 3')
-        self.script(
+        self.s.script("upper", 'echo "$# $1 $2" >&2; tr a-z A-Z; exit 3')
+        self.s.script(
             "count.py", "import sys\nprint(sum(map(int, sys.stdin.read().split())), sys.argv[1:])\n",
             "/usr/bin/env python3",
         )
-        self.program(
+        self.s.program(
             "dynamic",
             f'#include <stdio.h>\nint main(int n, char **v) {{ printf("{SECRET} %d %s\\n", n, v[1]);'
             " return 9; }",
         )
-        run = self.open()
+        run = self.s.open()
         self.assertEqual(
             run("echo text | /opt/user-tools/upper 'a  b' ''"), (3, "TEXT 2 a  b")
         )
@@ -93,8 +39,8 @@ class UserTools(unittest.TestCase):
         self.assertEqual((status, output), (127, "lease-tool: none: there is no such tool"))
 
     def test_what_a_tool_leaves_in_the_chat_is_the_agents_own(self):
-        self.script("make", 'cat given; pwd; echo made > "$1"; mkdir sub; echo in > sub/x')
-        run = self.open()
+        self.s.script("make", 'cat given; pwd; echo made > "$1"; mkdir sub; echo in > sub/x')
+        run = self.s.open()
         self.assertEqual(
             run("mkdir d && cd d && umask 077 && echo private > given && /opt/user-tools/make out"),
             (0, "private /workspace/chat/d"),
@@ -103,22 +49,53 @@ class UserTools(unittest.TestCase):
             run("cd d && echo more >> out && chmod 600 out && cat out sub/x && rm -r sub && ls"),
             (0, "made more in given out"),
         )
-        self.assertEqual(os.stat(os.path.join(self.files, "d", "out")).st_uid, AGENT_UID)
+        self.assertEqual(os.stat(os.path.join(self.s.files, "d", "out")).st_uid, AGENT_UID)
 
     def test_each_run_is_audited_and_counted(self):
-        self.script("good", "exit 0")
-        self.script("bad", "exit 1")
-        self.open()("/opt/user-tools/good a-secret-argument; /opt/user-tools/good; /opt/user-tools/bad")
-        self.gateway.expect(200, "DELETE", f"/sandboxes/{self.session}")
-        page = self.gateway.expect(200, "GET", "/audit?action=tool.run")
-        told = sorted((e["object"], e["actor"]) for e in page["items"])
-        self.assertEqual([o for o, _ in told], [o for o, _ in told if "tool:" in o], told)
-        self.assertEqual(len(told), 3, told)
-        self.assertEqual({a for _, a in told}, {f"door:{self.session}"})
-        self.assertNotIn("a-secret-argument", str(page))
-        counted = Metrics.of(self.gateway)
+        self.s.script("good", "exit 0")
+        self.s.script("bad", "exit 1")
+        self.s.open()("/opt/user-tools/good a-secret-argument; /opt/user-tools/good; /opt/user-tools/bad")
+        self.s.gateway.expect(200, "DELETE", f"/sandboxes/{self.s.session}")
+        told = self.s.audited()
+        self.assertEqual(sorted(e["object"].split("/")[-1] for e in told), ["bad", "good", "good"])
+        self.assertEqual({e["actor"] for e in told}, {f"door:{self.s.session}"})
+        self.assertNotIn("a-secret-argument", str(told))
+        counted = Metrics.of(self.s.gateway)
         self.assertEqual(counted["leasehold_tool_runs_total", "ok"], 2)
         self.assertEqual(counted["leasehold_tool_runs_total", "failed"], 1)
+
+
+    def test_tools_run_while_the_gateway_is_away_and_are_told_when_it_is_back(self):
+        self.s.script("away", "echo ran")
+        run = self.s.open()
+        self.s.gateway.kill9()
+        self.assertEqual(run("/opt/user-tools/away"), (0, "ran"))
+        self.s.gateway.start()
+        self.s.gateway.expect(200, "DELETE", f"/sandboxes/{self.s.session}")
+        self.assertEqual(len(self.s.audited()), 1)
+
+    def test_what_cannot_be_run_is_closed_and_told(self):
+        os.symlink("/etc/passwd", os.path.join(self.s.tools, "link"))
+        for name, text in {
+            "text": "just text",
+            "relative": "#!sh\necho no",
+            "strange name": "#!/bin/sh\necho no",
+            "gone": "#!/no/interpreter\n",
+        }.items():
+            with open(os.path.join(self.s.tools, name), "w", encoding="ascii") as out:
+                out.write(text)
+        run = self.s.open()
+        told = {e["tool"]: e["reason"] for e in self.s.gateway.log_lines("user_tool_refused")}
+        self.assertEqual(set(told), {"link", "text", "relative", "strange name"})
+        self.assertIn("script", told["text"])
+        self.assertIn("interpreter", told["relative"])
+        self.assertIn("name", told["strange name"])
+        for name in ("text", "relative"):
+            self.assertEqual(run(f"/opt/user-tools/{name}")[0], 126)
+            self.assertNotEqual(run(f"cat /opt/user-tools/{name}")[0], 0)
+        status, output = run("/opt/user-tools/gone")
+        self.assertEqual(status, 126)
+        self.assertIn("its interpreter is not in the sandbox", output)
 
 
 if __name__ == "__main__":
