@@ -128,7 +128,7 @@ unitdir = $(PREFIX)/lib/systemd/system
 .PHONY: install
 install: build
 	install -d $(libdir) $(DESTDIR)$(PREFIX)/bin
-	install -m 0755 $(addprefix $(BIN)/,leasehold leasectl leasedoor leasekeep leaseinit demo-agent lease-artifact) $(libdir)
+	install -m 0755 $(addprefix $(BIN)/,leasehold leasectl leasedoor leasekeep leaseinit demo-agent lease-artifact lease-tool leasetools) $(libdir)
 	ln -sfn ../lib/leasehold/leasehold $(DESTDIR)$(PREFIX)/bin/leasehold
 	ln -sfn ../lib/leasehold/leasectl $(DESTDIR)$(PREFIX)/bin/leasectl
 	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/man/man1 docs/man/*.1

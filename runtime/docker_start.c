@@ -210,6 +210,19 @@ static void undo(struct starting *st)
         (void)!docker_network_remove(st->d, st->name, &ignored);
 }
 
+/* The agent's start does not fail with them. */
+static void tools_missing(const struct engine_spec *spec, const char *why)
+{
+    char path[PATH_MAX];
+    if ((size_t)snprintf(path, sizeof(path), "%s/" KEEP_TOOLS_FILE, spec->run_path) >= sizeof(path))
+        return;
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return;
+    (void)!write(fd, why, strlen(why));
+    close(fd);
+}
+
 static int start_all(struct starting *st, struct engine_handle *ret, struct err *e)
 {
     if (image_find(st, e) < 0 || box_fill(st, e) < 0)
@@ -217,6 +230,8 @@ static int start_all(struct starting *st, struct engine_handle *ret, struct err 
     if (st->spec->profile->network == NETWORK_INTERNAL &&
         docker_network_make(st->d, st->spec, st->name, e) < 0)
         return -1;
+    if (st->spec->tools != NULL)
+        tools_missing(st->spec, "engine docker does not run them");
     if (create(st, e) == 0 && runtime_verify(st, e) == 0 && run(st, ret, e) == 0)
         return 0;
     undo(st);

@@ -1,0 +1,198 @@
+"""Agents that are after their user's tools: none is read, traced, subverted or outlived. FR-016."""
+
+import os
+import re
+import signal
+import time
+import unittest
+
+from user_tools import SECRET, ToolSession
+
+# By the sockets that reach the tool an agent gets hold of processes it cannot see: the one that listens,
+# and the one that writes to its socket. Then it asks for their descriptors, of which one is the script.
+PIDFD_PROBE = """
+    import ctypes, os, socket, struct, subprocess, sys
+    libc = ctypes.CDLL(None, use_errno=True)
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, 76, 1)  # SO_PASSPIDFD
+    tool = subprocess.Popen(["/opt/user-tools/says"], stdout=theirs, stdin=subprocess.PIPE)
+    data, control, _, _ = ours.recvmsg(100, 1000)
+    pidfds = [struct.unpack("i", d[:4])[0] for _, kind, d in control if kind == 4]
+    listener = socket.socket(socket.AF_UNIX)
+    listener.connect("/run/leasehold/tools/sock")
+    try:
+        pidfds += [struct.unpack("i", listener.getsockopt(socket.SOL_SOCKET, 77, 4))[0]]
+    except OSError:
+        pass
+    stolen = [fd for p in pidfds for fd in range(300) if libc.syscall(438, p, fd, 0) >= 0]
+    signaled = [p for p in pidfds if libc.syscall(424, p, 19, 0, 0) == 0]
+    print("said", data.decode().strip(), len(pidfds) > 0, "stolen", stolen, "signaled", signaled)
+    tool.stdin.close()
+"""
+
+# What comes to the socket as it should not.
+PROTOCOL_PROBE = """
+    import array, os, socket, struct
+    def ask(data, fds):
+        s = socket.socket(socket.AF_UNIX)
+        s.settimeout(8)
+        s.connect("/run/leasehold/tools/sock")
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        try:
+            s.sendmsg([data], rights)
+            return s.recv(300)[:2]
+        except OSError as e:
+            return str(e).encode()
+    def body(*words):
+        text = b"".join(w + b"\\0" for w in words)
+        return struct.pack(">I", len(text)) + text
+    bad = [
+        (body(b"nsays"), []), (body(b"nsays"), [1, 1]), (body(b"nsays"), [1] * 4),
+        (b"\\xff\\xff\\xff\\xff", [0, 1, 2]), (b"\\0\\0\\0\\0", [0, 1, 2]),
+        (body(b"nsays")[:-1] + b"x", [0, 1, 2]), (body(b"zsays"), [0, 1, 2]),
+        (body(b"n../user-tools/says"), [0, 1, 2]), (body(b"n"), [0, 1, 2]), (body(b""), [0, 1, 2]),
+        (body(b"nsays", b"nsays"), [0, 1, 2]), (body(b"nsays", b"crelative"), [0, 1, 2]),
+        (body(b"nsays", *[b"a"] * 5000), [0, 1, 2]),
+    ]
+    answers = [ask(*b) for b in bad]
+    print("refused", sum(a == b"n\\x7e" for a in answers), "of", len(bad), answers)
+"""
+
+# A tool that the agent has talked into anything: what could it break?
+SUBVERTED = """
+    import os
+    for path in ("/run/leasehold/runs", "/run/leasehold/tools/x", "/opt/user-tools/own",
+                 "/run/leasehold/x", "/x", "/opt/x"):
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT))
+            print("wrote", path)
+        except OSError:
+            pass
+    for path in ("/run/leasehold/agent.sock", "/proc/1/mem", "/proc/1/environ", "/proc/1/exe"):
+        try:
+            os.close(os.open(path, os.O_RDONLY))
+            print("opened", path)
+        except OSError:
+            pass
+    os.symlink("/run/leasehold/tools/sock", "s") if not os.path.lexists("s") else None
+    print(os.getuid(), os.getgid(), os.getgroups(), open("/proc/self/status").read().count("NoNewPrivs:\\t1"))
+    print([l.split()[1] for l in open("/proc/self/status") if l.startswith("Cap")])
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.kill(os.getppid(), 9)
+            while True:
+                pass
+        os._exit(0)
+"""
+
+
+class Hostile(unittest.TestCase):
+    def setUp(self):
+        self.s = ToolSession(
+            self, {"sandbox": {"user_tools_timeout_seconds": 2, "user_tools_at_once": 2}}
+        )
+
+    def test_a_tool_is_neither_read_nor_changed_nor_seen(self):
+        self.s.script("says", "echo said; read line; exit 5")
+        self.s.put("probe.py", PIDFD_PROBE)
+        self.s.put("protocol.py", PROTOCOL_PROBE)
+        run = self.s.open()
+        for attempt in (
+            "ls /opt/user-tools",
+            "echo no > /opt/user-tools/says",
+            "chmod 755 /opt/user-tools/says",
+            "rm /opt/user-tools/says",
+            "mv /opt/user-tools/says /tmp",
+            "umount /opt/user-tools/says",
+            "echo no > /run/leasehold/tools/x",
+            "rm /run/leasehold/tools/sock",
+        ):
+            self.assertNotEqual(run(attempt)[0], 0, attempt)
+        # While it runs, nothing of it stands in a file or process that the agent can see.
+        status, output = run(
+            "sleep 1.5 | /opt/user-tools/says & sleep 0.5; "
+            f"grep -rsl {SECRET[:-1]}[l] /opt /run /workspace/chat/probe.py /tmp; "
+            "for p in /proc/[0-9]*; do readlink $p/exe; tr '\\0' ' ' < $p/cmdline; "
+            f"cat $p/root/opt/user-tools/says 2>/dev/null | grep {SECRET[:-1]}[l]; done; wait"
+        )
+        self.assertNotIn(SECRET, output)
+        self.assertIn("said", output)
+        self.assertNotIn("leasetools", output)
+        self.assertNotIn("/sh /opt/user-tools/says", output)
+        status, output = run("python3 /workspace/chat/probe.py")
+        self.assertRegex(output, r"said said (True|False) stolen XX signaled \[\]")
+        status, output = run("python3 /workspace/chat/protocol.py")
+        self.assertIn("refused 13 of 13", output)
+        self.assertEqual(run("echo x | /opt/user-tools/says"), (5, "said"))
+
+    def test_an_environment_says_how_things_look_and_no_more(self):
+        self.s.script("shows", "env; exec 9</dev/null; ls /proc/self/fd", "/bin/bash")
+        self.s.script("shows.py", "import os, sys; print(dict(os.environ), sys.path[:1])",
+                      "/usr/bin/env python3")
+        self.s.put("evil.sh", "echo SUBVERTED")
+        self.s.put("os.py", "print('SUBVERTED')")
+        run = self.s.open()
+        names = (
+            "BASH_ENV=/workspace/chat/evil.sh ENV=/workspace/chat/evil.sh PYTHONPATH=/workspace/chat "
+            "PYTHONSTARTUP=/workspace/chat/os.py LD_PRELOAD=/workspace/chat/evil.so LOCPATH=/workspace "
+            "LD_LIBRARY_PATH=/workspace/chat PATH=/workspace/chat:$PATH HOME=/workspace/chat "
+            "TZ=/workspace/chat/tz LC_ALL=../../workspace/chat LANG=C TERM=vt100 "
+        )
+        for tool in ("shows", "shows.py"):
+            status, output = run(f"cd /workspace/chat && {names} /opt/user-tools/{tool}")
+            self.assertEqual(status, 0, output)
+            for word in ("SUBVERTED", "evil", "PYTHON", "LD_", "ENV=", "LOCPATH", "../.."):
+                self.assertNotIn(word, output)
+            self.assertRegex(output, "HOME'?[=:] ?'?/tmp")
+            self.assertRegex(output, "TERM'?[=:] ?'?vt100")
+
+    def test_a_run_ends_with_its_time_with_its_asker_and_with_a_signal(self):
+        self.s.script("beats", "(setsid sh -c 'while :; do echo b >> beat; sleep 0.1; done' &) ; "
+                               "trap '' TERM HUP; sleep 60 & wait; sleep 60")
+        self.s.script("two", "trap 'echo caught; exit 4' INT; sleep 1.2 & wait; exit 0")
+        run = self.s.open()
+        status, output = run("/opt/user-tools/beats")
+        self.assertEqual((status, "its time was over" in output), (124, True))
+        self.assert_still()
+        run("/opt/user-tools/beats & p=$!; sleep 0.4; kill -9 $p; sleep 2.5; :> beat")
+        self.assert_still()
+        # Sent to lease-tool, which the tool's own signal is. STOP is not the agent's to send.
+        self.assertEqual(run("/opt/user-tools/two & p=$!; sleep 0.4; kill -INT $p; wait $p"), (4, "caught"))
+        status, output = run("for i in 1 2 3; do /opt/user-tools/two & done; wait")
+        self.assertEqual(output.count("as many tools run already"), 1)
+
+    def assert_still(self):
+        path = os.path.join(self.s.files, "beat")
+        before = os.path.getsize(path)
+        time.sleep(0.4)
+        self.assertEqual(os.path.getsize(path), before)
+
+    def test_a_subverted_tool_gains_nothing_and_takes_nothing_with_it(self):
+        self.s.script("own", SUBVERTED, "/usr/bin/env python3")
+        self.s.script("fine", "echo fine")
+        run = self.s.open()
+        for _ in range(2):
+            status, output = run("/opt/user-tools/own")
+            self.assertNotIn("wrote", output)
+            self.assertNotIn("opened", output)
+            self.assertIn("10003 10003 [] 1", output)
+            self.assertEqual(set(re.findall("'([0-9a-f]{16})'", output)), {"0" * 16})
+        self.assertEqual(run("sleep 0.3; /opt/user-tools/fine"), (0, "fine"))
+
+    def test_nothing_runs_on_when_the_session_ends_in_any_way(self):
+        self.s.script("beats", "while :; do echo b >> beat; sleep 0.05; done")
+        for end in (
+            lambda: self.s.gateway.expect(200, "DELETE", f"/sandboxes/{self.s.session}"),
+            lambda: os.kill(self.s.supervisor(), signal.SIGKILL),
+        ):
+            run = self.s.open()
+            run("(/opt/user-tools/beats </dev/null >/dev/null 2>&1 &) ; sleep 0.5")
+            self.assertGreater(os.path.getsize(os.path.join(self.s.files, "beat")), 0)
+            end()
+            time.sleep(0.3)
+            self.assert_still()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,84 @@
+"""A session whose user has tools, and a shell in its sandbox."""
+
+import os
+import subprocess
+import textwrap
+import uuid
+
+from gateway import Gateway
+
+# Answers each line, run by the shell, with one line: exit status and output.
+AGENT = """
+import subprocess, sys
+for line in sys.stdin:
+    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=20)
+    print(done.returncode, (done.stdout + done.stderr).replace("\\n", " ").strip(), flush=True)
+"""
+PROFILE = {
+    "name": "default",
+    "command": ["/usr/bin/python3", "-c", AGENT],
+    "transport": "stdio",
+    "limits": {"memory_bytes": 268435456, "cpus": 1.0, "pids": 64},
+    "network": "none",
+    "record_history": False,
+}
+SECRET = "MARK-within-the-tool"
+
+
+class ToolSession:
+    """setUp(), then tools, then open()."""
+
+    def __init__(self, test, overrides=None):
+        self.test = test
+        self.gateway = Gateway.for_test(test, {"profiles": [PROFILE], **(overrides or {})})
+        self.user = str(uuid.uuid4())
+        self.chat = self.gateway.new_chat(self.user)["chat_id"]
+        self.tools = self.path("tools")
+        self.files = self.path("chats", self.chat, "files")
+        self.session = None
+        os.makedirs(self.tools, exist_ok=True)
+
+    def path(self, *names):
+        return os.path.join(self.gateway.dir, "data", "workspaces", self.user, *names)
+
+    def script(self, name, text, interpreter="/bin/sh"):
+        path = os.path.join(self.tools, name)
+        with open(path, "w", encoding="ascii") as out:
+            out.write(f"#!{interpreter}\n# {SECRET}\n{textwrap.dedent(text)}\n")
+        os.chmod(path, 0o755)
+
+    def program(self, name, source, *flags):
+        subprocess.run(
+            ["gcc", "-x", "c", "-o", os.path.join(self.tools, name), *flags, "-"],
+            input=source, text=True, check=True,
+        )
+
+    def put(self, name, text):
+        """A file of the agent's in its chat."""
+        path = os.path.join(self.files, name)
+        with open(path, "w", encoding="ascii") as out:
+            out.write(textwrap.dedent(text))
+        os.chown(path, 10001, 10001)
+
+    def open(self):
+        """run(line) → (exit status, output)"""
+        sandbox, grant = self.gateway.open(self.chat, lease={})
+        client = self.gateway.connect(grant)
+        self.test.addCleanup(client.close)
+        self.session = sandbox["session_id"]
+
+        def run(line):
+            client.send_text(line)
+            status, _, output = client.recv(25)[1].decode().partition(" ")
+            return int(status), output
+
+        return run
+
+    def audited(self):
+        items = self.gateway.expect(200, "GET", "/audit?action=tool.run")["items"]
+        return [e for e in items if self.session in (e["actor"] or "")]
+
+    def supervisor(self):
+        run_dir = os.path.join(self.gateway.dir, "run", self.session)
+        with open(os.path.join(run_dir, "keep.pid"), encoding="ascii") as file:
+            return int(file.read().split()[0])
