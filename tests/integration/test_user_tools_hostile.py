@@ -121,7 +121,7 @@ class Hostile(unittest.TestCase):
         self.assertNotIn("leasetools", output)
         self.assertNotIn("/sh /opt/user-tools/says", output)
         status, output = run("python3 /workspace/chat/probe.py")
-        self.assertRegex(output, r"said said (True|False) stolen XX signaled \[\]")
+        self.assertRegex(output, r"said said (True|False) stolen \[\] signaled \[\]")
         status, output = run("python3 /workspace/chat/protocol.py")
         self.assertIn("refused 13 of 13", output)
         self.assertEqual(run("echo x | /opt/user-tools/says"), (5, "said"))
