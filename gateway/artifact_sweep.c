@@ -222,6 +222,21 @@ static int left_over(void *ctx, const struct object_upload *u, struct err *e)
     return o->v->abort(o, u->key, u->upload_id, e);
 }
 
+/* Beneath the prefix: those of a neighbour whose prefix only begins alike are not looked at. */
+static int uploads_beneath(struct objects *o, struct services *s, struct err *e)
+{
+    const char *prefix = s->cfg->objects.prefix;
+    struct buf b;
+    int rc;
+
+    buf_init(&b, OBJECT_KEY_MAX + 1);
+    buf_printf(&b, "%s%s", prefix, *prefix ? "/" : "");
+    rc = buf_ok(&b) ? o->v->uploads(o, b.data ? b.data : "", left_over, s, e)
+                    : err_set(e, ERR_INTERNAL, "no memory for a prefix");
+    buf_done(&b);
+    return rc;
+}
+
 /* --- the walk -------------------------------------------------------------------------------- */
 
 struct batch {
@@ -288,7 +303,7 @@ void artifact_sweep(struct artifacts *x, struct services *s)
         if (walk(s, &b, steps[i].each, &e))
             log_error(s->log, "artifact_sweep", &e);
     }
-    if (!s->stopping && o->v->uploads(o, s->cfg->objects.prefix, left_over, s, &e))
+    if (!s->stopping && uploads_beneath(o, s, &e))
         log_error(s->log, "artifact_sweep", &e);
     if (!s->stopping)
         orphans_sweep(artifacts_orphans(x), s);

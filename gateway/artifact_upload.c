@@ -251,6 +251,7 @@ static int put(struct artifact_upload *u, struct err *e)
     const struct object_put p = {.key = u->a.object_key,
                                  .content_type = u->a.content_type,
                                  .token = id_format(&u->a.artifact_id, token),
+                                 .maker = artifacts_maker(u->s->artifacts),
                                  .len = u->a.size_bytes,
                                  .ctx = u,
                                  .read = read_bytes,

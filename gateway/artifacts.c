@@ -1,6 +1,7 @@
 #include "artifacts.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
@@ -12,11 +13,12 @@
 struct artifacts {
     struct services *s;
     struct objects *store;
-    struct orphans *orphans;    /* the lane's */
-    struct server_timer *timer; /* loop */
-    struct job sweep;           /* loop, or the lane's */
-    size_t errands;             /* loop */
-    pthread_mutex_t lock;       /* guards the uploads */
+    struct orphans *orphans;
+    char maker[OBJECT_MAKER_TEXT]; /* constant */
+    struct server_timer *timer;    /* loop */
+    struct job sweep;              /* loop, or the lane's */
+    size_t errands;                /* loop */
+    pthread_mutex_t lock;          /* guards the uploads */
     struct artifact_mark *uploads;
 };
 
@@ -84,6 +86,37 @@ void artifacts_free(struct artifacts *x)
     free(x);
 }
 
+static int installation_row(struct store_tx *tx, void *arg, struct err *e)
+{
+    return store_installation_id(tx, arg, e);
+}
+
+/* By app.instance, too: a copy of the metadata that runs under another name is not their maker. */
+static int make_maker(struct artifacts *x, struct err *e)
+{
+    char id[INSTALLATION_TEXT], sum[65];
+    const char *instance = x->s->cfg->app.instance;
+    struct objects_check *check = objects_check_new();
+    int rc = !check ? err_set(e, ERR_INTERNAL, "no memory for artifacts")
+             : store_read(x->s->store, installation_row, id, e) ||
+                     objects_check_add(check, instance, strlen(instance) + 1, e) ||
+                     objects_check_add(check, id, strlen(id), e)
+                 ? -1
+                 : 0;
+
+    if (!rc) {
+        objects_check_sum(check, sum);
+        snprintf(x->maker, sizeof x->maker, "%.*s", OBJECT_MAKER_TEXT - 1, sum);
+    }
+    objects_check_free(check);
+    return rc;
+}
+
+const char *artifacts_maker(const struct artifacts *x)
+{
+    return x->maker;
+}
+
 int artifacts_open(struct services *s,
                    int (*objects_new)(const struct config *cfg, struct log *log,
                                       struct objects **ret, struct err *e),
@@ -94,7 +127,8 @@ int artifacts_open(struct services *s,
     if (objects_new(s->cfg, s->log, &store, e))
         return -1;
     s->artifacts = artifacts_new(s, store);
-    return s->artifacts ? 0 : err_set(e, ERR_INTERNAL, "no memory for artifacts");
+    return s->artifacts ? make_maker(s->artifacts, e)
+                        : err_set(e, ERR_INTERNAL, "no memory for artifacts");
 }
 
 size_t artifacts_errand_count(struct artifacts *x, int change)

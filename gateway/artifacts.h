@@ -44,12 +44,28 @@ bool artifacts_is_entered(struct artifacts *x, const struct id *id);
 /* The sweep, on the lane. Blocks. */
 void artifact_sweep(struct artifacts *x, struct services *s);
 
-/* Objects without a row, as a restored backup leaves them: marked when they are seen, removed when they
- * are seen again a grace later. Once a grace; NULL without memory. By the sweep alone. Blocks. */
+/* Objects of ours without a row, as a restored backup leaves them: marked when they are seen, removed
+ * when they are seen again a grace later. Once a grace; NULL without memory. Blocks. */
 struct orphans *orphans_new(void);
 void orphans_free(struct orphans *o);
 void orphans_sweep(struct orphans *o, struct services *s);
 struct orphans *artifacts_orphans(const struct artifacts *x);
+
+/* Beside it: those that are marked, but none while it goes on; `due_only`: whose grace is over. `each`
+ * answers 1 for one that is gone, -1 to stop. */
+struct orphan {
+    struct id artifact_id;
+    int64_t size_bytes;
+    char key[512];
+};
+int orphans_each(struct orphans *o, struct services *s, bool due_only,
+                 int (*each)(void *ctx, const struct orphan *m, struct err *e), void *ctx,
+                 struct err *e) MUST_CHECK;
+/* Removes such a one, if it still is. 1: it is gone; 0: it is none any more. Blocks. */
+int orphan_remove(struct services *s, const struct orphan *m, struct err *e) MUST_CHECK;
+
+/* What says in a shared store that an object is of this installation. */
+const char *artifacts_maker(const struct artifacts *x);
 
 /* Ends one that store_artifact_work tells of: marks it, if its time is over still, and removes it.
  * *ret_gone: it has been. Blocks. */

@@ -46,6 +46,7 @@ static const char *const verdict_values[] = {"malformed",     "bad_header",  "un
                                              "door_not_live", "behind",      "too_many_connections",
                                              "no_token",      "other",       NULL};
 static const char *const retention_values[] = {"file", "workspace", "artifact", NULL};
+static const char *const orphan_values[] = {"marked", "removed", "error", NULL};
 static const char *const connect_values[] = {"first", "again", NULL};
 
 #define LABEL(name, values) .labels = {{(name), (values)}}
@@ -258,6 +259,10 @@ static const struct metric_spec specs[METERS] = {
                                   .help = "Objects of artifacts deleted, and not.",
                                   .kind = METRIC_COUNTER,
                                   LABEL("result", result_values)},
+    [METER_ARTIFACT_ORPHANS] = {.name = "leasehold_artifact_orphans_total",
+                                .help = "Objects that no row knows: marked, removed, not removed.",
+                                .kind = METRIC_COUNTER,
+                                LABEL("result", orphan_values)},
     [METER_PROCESS_CPU] = {.name = "process_cpu_seconds_total",
                            .help = "User and system time.",
                            .kind = METRIC_COUNTER,

@@ -59,6 +59,25 @@ static int end_all(const struct retention_round *r, struct due *d, struct err *e
     return 0;
 }
 
+static int end_orphan(void *ctx, const struct orphan *m, struct err *e)
+{
+    const struct retention_round *r = ctx;
+    int gone = r->dry_run ? 1 : orphan_remove(r->s, m, e);
+
+    if (gone > 0)
+        retention_tell(r, RETENTION_ARTIFACT, ID_STR(&m->artifact_id), "orphan", m->size_bytes);
+    return r->dry_run ? 0 : gone;
+}
+
+/* A dry run tells of all that are marked: they will go unless their rows come back. */
+static int end_orphans(const struct retention_round *r, struct err *e)
+{
+    struct retention_round round = *r;
+
+    return orphans_each(artifacts_orphans(r->s->artifacts), r->s, !r->dry_run, end_orphan, &round,
+                        e);
+}
+
 /* Marked ones first: those that expire now are marked, too, and would be told of twice. */
 int retention_artifacts(const struct retention_round *r, struct err *e)
 {
@@ -68,6 +87,8 @@ int retention_artifacts(const struct retention_round *r, struct err *e)
     d.work = ARTIFACT_WORK_EXPIRED;
     if (!rc)
         rc = end_all(r, &d, e);
+    if (!rc)
+        rc = end_orphans(r, e);
     free(d.items);
     return rc;
 }

@@ -249,6 +249,17 @@ int store_artifact_sum(struct store_tx *tx, const struct id *user_id, int64_t *r
     return stmt_end_with_int(&st, ERR_INTERNAL, ret, e);
 }
 
+int store_installation_id(struct store_tx *tx, char ret[static INSTALLATION_TEXT], struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "installation", "SELECT id FROM installation", e) != 0 ||
+        stmt_first(&st, ERR_INTERNAL, e) != 0) {
+        return -1;
+    }
+    column_text(&st, ret, INSTALLATION_TEXT);
+    return stmt_end(&st, 0, e);
+}
+
 int store_artifact_mark_chat(struct store_tx *tx, const struct id *chat_id, bool links_hold,
                              struct err *e)
 {

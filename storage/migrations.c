@@ -310,6 +310,10 @@ static const char counted_files[] =
     "ALTER TABLE files ADD COLUMN counted_bytes BIGINT NOT NULL DEFAULT 0;"
     "ALTER TABLE files ADD COLUMN counted_scan BIGINT NOT NULL DEFAULT -1;";
 
+static const char installation[] =
+    "CREATE TABLE installation (id TEXT NOT NULL);"
+    "INSERT INTO installation (id) VALUES (lower(hex(randomblob(16))));";
+
 const struct migration migrations[] = {
     {1, "people_and_chats", people_and_chats, NULL},
     {2, "sandboxes_and_leases", sandboxes_and_leases, NULL},
@@ -329,5 +333,6 @@ const struct migration migrations[] = {
     {16, "files", files, NULL},
     {17, "artifacts", artifacts, NULL},
     {18, "counted_files", counted_files, NULL},
+    {19, "installation", installation, NULL},
     {0},
 };

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "leasehold/clock.h"
 #include "objects_s3_wire.h"
 
 #define TRIES        6
@@ -54,6 +53,7 @@ int s3_head(struct objects *o, const char *key, struct object_info *ret, struct 
     if (rc == 0) {
         *ret = (struct object_info){.size_bytes = a.length};
         memcpy(ret->token, a.token, sizeof(ret->token));
+        memcpy(ret->maker, a.maker, sizeof(ret->maker));
     }
     s3_answer_done(&a);
     return rc;
@@ -172,55 +172,6 @@ static int s3_link(struct objects *o, const struct object_presign *p, struct buf
     return rc;
 }
 
-/* --- uploads ---------------------------------------------------------------------------------- */
-
-static int tell_upload(struct s3_slice entry,
-                       int (*each)(void *ctx, const struct object_upload *u, struct err *e),
-                       void *ctx, struct err *e)
-{
-    char key[OBJECT_KEY_MAX + 1], id[OBJECT_UPLOAD_MAX], at[64];
-    struct object_upload u = {.key = key, .upload_id = id};
-    if (!s3_xml_text(entry, "Key", key, sizeof(key)) ||
-        !s3_xml_text(entry, "UploadId", id, sizeof(id))) {
-        return 0;
-    }
-    if (!s3_xml_text(entry, "Initiated", at, sizeof(at)) ||
-        time_parse(at, strlen(at), &u.started_at) != 0) {
-        u.started_at = 0;
-    }
-    return each(ctx, &u, e);
-}
-
-int s3_uploads(struct objects *o, const char *prefix,
-               int (*each)(void *ctx, const struct object_upload *u, struct err *e), void *ctx,
-               struct err *e)
-{
-    char key[OBJECT_KEY_MAX + 1] = "", id[OBJECT_UPLOAD_MAX] = "", cut[8];
-    bool more = true;
-    int rc = 0;
-    while (rc == 0 && more) {
-        const struct s3_pair query[] = {
-            {"uploads", NULL}, {"prefix", prefix}, {"key-marker", key}, {"upload-id-marker", id}};
-        struct s3_call c = {.method = "GET", .query = query, .query_n = key[0] != '\0' ? 4 : 2};
-        struct s3_answer a;
-        struct s3_slice rest, entry;
-        s3_answer_init(&a);
-        rc = s3_call_run(objects_s3_of(o), &c, &a, e);
-        if (rc == 0 && a.status != 200) {
-            rc = s3_call_refused(&a, "a list of uploads", e);
-        }
-        rest = s3_answer_slice(&a);
-        more = s3_xml_text(rest, "IsTruncated", cut, sizeof(cut)) && strcmp(cut, "true") == 0 &&
-               s3_xml_text(rest, "NextKeyMarker", key, sizeof(key)) &&
-               s3_xml_text(rest, "NextUploadIdMarker", id, sizeof(id));
-        while (rc == 0 && s3_xml_next(&rest, "Upload", &entry)) {
-            rc = tell_upload(entry, each, ctx, e);
-        }
-        s3_answer_done(&a);
-    }
-    return rc;
-}
-
 /* --- life ------------------------------------------------------------------------------------- */
 
 static void s3_free(struct objects *o)
@@ -243,10 +194,12 @@ static void s3_free(struct objects *o)
 
 static const struct objects_vtable s3_vtable = {
     .name = "s3",
+    .shared = true,
     .put = s3_put,
     .get = s3_get,
     .head = s3_head,
     .del = s3_del,
+    .list = s3_list,
     .presign = s3_link,
     .uploads = s3_uploads,
     .abort = s3_abort,

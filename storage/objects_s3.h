@@ -10,6 +10,7 @@
 #include "s3_xml.h"
 
 #define S3_TOKEN_HEADER "x-amz-meta-leasehold-token"
+#define S3_MAKER_HEADER "x-amz-meta-leasehold-maker"
 #define S3_CLIENTS_KEPT 16
 #define S3_PAGES_KEPT   16
 #define S3_ETAG_TEXT    100
@@ -73,7 +74,7 @@ struct s3_answer {
     struct buf body;
     char code[64]; /* of an error, letters and digits; "" */
     int64_t length;
-    char token[OBJECT_TOKEN_TEXT], etag[S3_ETAG_TEXT];
+    char token[OBJECT_TOKEN_TEXT], maker[OBJECT_MAKER_TEXT], etag[S3_ETAG_TEXT];
     bool versioned; /* a version or a marker of one was named */
 };
 void s3_answer_init(struct s3_answer *a);
@@ -107,10 +108,16 @@ int s3_multipart(struct objects_s3 *s, const struct object_put *p, char *first, 
 int s3_get(struct objects *o, const struct object_get *g, struct err *e);
 int s3_head(struct objects *o, const char *key, struct object_info *ret, struct err *e);
 int s3_del(struct objects *o, const char *key, struct err *e);
+int s3_list(struct objects *o, const char *prefix,
+            int (*each)(void *ctx, const char *key, struct err *e), void *ctx, struct err *e);
 int s3_uploads(struct objects *o, const char *prefix,
                int (*each)(void *ctx, const struct object_upload *u, struct err *e), void *ctx,
                struct err *e);
 int s3_abort(struct objects *o, const char *key, const char *upload_id, struct err *e);
+
+/* What is kept with an object: type, token, maker. */
+#define S3_PUT_HEADERS 3
+size_t s3_put_headers(const struct object_put *p, struct s3_pair ret[static S3_PUT_HEADERS]);
 
 /* Reads up to `len` bytes, less only at the end; *ret_end tells that this was it. */
 int s3_read_full(const struct object_put *p, char *data, size_t len, size_t *ret_n, bool *ret_end,

@@ -47,14 +47,13 @@ static int initiate(struct multipart *m, struct err *e)
 {
     const struct object_put *p = m->p;
     const struct s3_pair query[] = {{"uploads", NULL}};
-    const struct s3_pair headers[] = {{"content-type", p->content_type},
-                                      {S3_TOKEN_HEADER, p->token}};
+    struct s3_pair headers[S3_PUT_HEADERS];
     struct s3_call c = {.method = "POST",
                         .key = p->key,
                         .query = query,
                         .query_n = 1,
                         .headers = headers,
-                        .headers_n = 2,
+                        .headers_n = s3_put_headers(p, headers),
                         .cancel = p->cancel};
     struct s3_answer a;
     s3_answer_init(&a);

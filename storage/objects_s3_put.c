@@ -24,6 +24,17 @@ int s3_read_full(const struct object_put *p, char *data, size_t len, size_t *ret
     return 0;
 }
 
+size_t s3_put_headers(const struct object_put *p, struct s3_pair ret[static S3_PUT_HEADERS])
+{
+    size_t n = 0;
+    ret[n++] = (struct s3_pair){"content-type", p->content_type};
+    ret[n++] = (struct s3_pair){S3_TOKEN_HEADER, p->token};
+    if (p->maker != NULL) {
+        ret[n++] = (struct s3_pair){S3_MAKER_HEADER, p->maker};
+    }
+    return n;
+}
+
 static int put_once(struct objects_s3 *s, const struct object_put *p, const char *data, size_t len,
                     struct object_info *ret, struct err *e)
 {
@@ -35,12 +46,11 @@ static int put_once(struct objects_s3 *s, const struct object_put *p, const char
     }
     hash_to_hex(hash, info.sha256);
     snprintf(info.token, sizeof(info.token), "%s", p->token);
-    const struct s3_pair headers[] = {{"content-type", p->content_type},
-                                      {S3_TOKEN_HEADER, p->token}};
+    struct s3_pair headers[S3_PUT_HEADERS];
     struct s3_call c = {.method = "PUT",
                         .key = p->key,
                         .headers = headers,
-                        .headers_n = 2,
+                        .headers_n = s3_put_headers(p, headers),
                         .body = data,
                         .body_len = len,
                         .hash = info.sha256,

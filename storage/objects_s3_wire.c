@@ -195,6 +195,7 @@ static void read_answer(const struct http_client *client, struct s3_answer *a,
                    http_client_header(client, "x-amz-delete-marker") != NULL;
     copy_header(client, "ETag", a->etag, sizeof(a->etag));
     copy_header(client, S3_TOKEN_HEADER, a->token, sizeof(a->token));
+    copy_header(client, S3_MAKER_HEADER, a->maker, sizeof(a->maker));
     copy_header(client, "Location", reply->location, sizeof(reply->location));
     read_code(a);
 }

@@ -76,6 +76,11 @@ int store_artifact_work(struct store_tx *tx, enum artifact_work work, const stru
 int store_artifact_sum(struct store_tx *tx, const struct id *user_id, int64_t *ret,
                        struct err *e) MUST_CHECK;
 
+/* Of this installation, made with its metadata and kept as long as they are: also by a backup. */
+#define INSTALLATION_TEXT 33
+int store_installation_id(struct store_tx *tx, char ret[static INSTALLATION_TEXT],
+                          struct err *e) MUST_CHECK;
+
 /* Marks all of a chat, as it goes with its chat; they are deleted by the next sweep, or, if links that
  * were given out hold them, by the one after these have ended. */
 int store_artifact_mark_chat(struct store_tx *tx, const struct id *chat_id, bool links_hold,

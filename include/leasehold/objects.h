@@ -24,12 +24,14 @@
 
 #define OBJECT_KEY_MAX    1024
 #define OBJECT_TOKEN_TEXT 65
+#define OBJECT_MAKER_TEXT 33
 #define OBJECT_UPLOAD_MAX 1024 /* text of an upload's id, with its NUL */
 
 /* What an object is; sha256 is "" where only its reader can tell (s3). */
 struct object_info {
     int64_t size_bytes;
     char token[OBJECT_TOKEN_TEXT]; /* that it was put with */
+    char maker[OBJECT_MAKER_TEXT]; /* the same; "" where none was told, or is kept */
     char sha256[65];
 };
 
@@ -38,7 +40,8 @@ struct object_put {
     const char *content_type;
     /* Of this put alone, kept with the object: who finds it again knows whose work it is. */
     const char *token;
-    int64_t len; /* -1: not known; other than what `read` brings: the put fails */
+    const char *maker; /* of the installation, kept by a store that is shared; NULL: not told */
+    int64_t len;       /* -1: not known; other than what `read` brings: the put fails */
     void *ctx;
     /* Up to `size` bytes, 0 at the end; from one thread at a time, not always the same. */
     ssize_t (*read)(void *ctx, char *ret, size_t size, struct err *e);
@@ -77,6 +80,7 @@ struct objects;
 
 struct objects_vtable {
     const char *name;
+    bool shared; /* other installations may keep theirs in it, too */
 
     /* All or nothing: an object is there, whole and durable, exactly when this answers 0 — or the
      * process dies, or -1 tells that the store is away: `head` with the token tells then. */
@@ -101,7 +105,7 @@ struct objects_vtable {
     int (*del)(struct objects *o, const char *key, struct err *e);
 
     /* Calls `each` for the keys of objects that are paths and begin with `prefix`/ (all: ""), stops at its first -1;
-     * `each` may delete them. NULL: it cannot be asked. */
+     * `each` may delete them, and take its time. */
     int (*list)(struct objects *o, const char *prefix,
                 int (*each)(void *ctx, const char *key, struct err *e), void *ctx, struct err *e);
 

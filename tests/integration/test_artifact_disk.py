@@ -1,15 +1,12 @@
-"""Artifacts on the disk: their links are served by the gateway itself, and its files may be damaged,
-cut, or be there without a row."""
+"""Artifacts on the disk: their links are served by the gateway itself, and its files may be
+damaged."""
 
-import glob
 import hashlib
 import http.client
 import json
 import os
-import shutil
 import threading
 import unittest
-import uuid
 
 from artifacts import MIB, ArtifactTest, data_of, fetch, wait_for
 
@@ -20,27 +17,6 @@ class OnDisk(ArtifactTest):
 
     def objects(self):
         return self.objects_on_disk()
-
-    def test_an_object_without_a_row_is_marked_and_a_grace_later_removed(self):
-        self.make({"retention": {"interval_seconds": 1, "artifact_delivered_grace_seconds": 2}})
-        kept = self.put(b"kept")
-        (path,) = glob.glob(
-            os.path.join(self.gateway.dir, "data", "objects", "**", kept["artifact_id"] + "*"),
-            recursive=True,
-        )
-        orphan = path.replace(kept["artifact_id"], str(uuid.uuid4()))
-        foreign = os.path.join(os.path.dirname(path), "foreign.obj")
-        for planted in (orphan, foreign):
-            shutil.copyfile(path, planted)
-        wait_for("the orphan's end", lambda: not os.path.exists(orphan))
-        (marked,) = self.gateway.log_lines("object_orphan")
-        (removed,) = self.gateway.log_lines("object_orphan_removed")
-        self.assertIn(os.path.basename(orphan)[:36], marked["key"])
-        self.assertEqual(marked["key"], removed["key"])
-        self.assertTrue(os.path.exists(path) and os.path.exists(foreign))
-        self.assertEqual(self.get(kept)["state"], "stored")
-        entry = self.gateway.expect(200, "GET", "/audit?action=artifact.orphan")["items"]
-        self.assertEqual(len(entry), 1)
 
     def test_a_body_is_written_once(self):
         self.make()

@@ -163,6 +163,17 @@ class Contract:
             with self.assertRaises(ObjectError):
                 self.store.presign("k/one", seconds)
 
+    def test_objects_are_listed_beneath_a_prefix(self):
+        for key in ("l/a/1", "l/a/2", "l/b", "la/3", "l2"):
+            self.store.put(key, b"x")
+        self.assertEqual(sorted(self.store.list("l")), ["l/a/1", "l/a/2", "l/b"])
+        self.assertEqual(sorted(self.store.list("l/a")), ["l/a/1", "l/a/2"])
+        self.assertEqual(self.store.list("none"), [])
+        self.assertLess({"l/b", "la/3", "l2"}, set(self.store.list("")))
+        for key in self.store.list("l"):
+            self.store.delete(key)
+        self.assertEqual(self.store.list("l"), [])
+
     def test_it_is_there(self):
         self.store.ask("check")
 
@@ -352,6 +363,13 @@ class RgwStore(S3Contract, unittest.TestCase):
         self.assertEqual(store.get("k/skew"), b"in time")
         self.assertEqual(store.head("k/skew")["size_bytes"], 7)
         self.assertEqual(fetch(store.presign("k/skew", 60))[0], 403)  # made before it is known
+
+    def test_a_list_of_many_pages_is_whole(self):
+        short = self.server.another("--rgw_max_listing_results=3")
+        keys = [f"pages/{n}&<>" for n in range(8)]
+        for key in keys:
+            self.store.put(key, b"x")
+        self.assertEqual(sorted(Store(short(BUCKET)).list("pages")), keys)
 
     def test_real_503s_are_waited_out(self):
         slow = self.server.another("--rgw_max_concurrent_requests=2")

@@ -6,7 +6,7 @@
  *
  *     put KEY TOKEN [LENGTH]   stdin becomes the object; without a length it is not told to the store
  *     get KEY [OFFSET LENGTH]  to stdout
- *     head KEY | del KEY | uploads PREFIX | abort KEY UPLOAD | check
+ *     head KEY | del KEY | list PREFIX | uploads PREFIX | abort KEY UPLOAD | check
  *     presign KEY SECONDS [DISPOSITION TYPE]
  *     link KEY EXPIRES SIGNATURE [DISPOSITION TYPE]   does it hold for the disk store?
  *     many PREFIX N LENGTH THREADS   N objects of a generator, by so many threads
@@ -231,6 +231,19 @@ static int uploads(struct tool *t, char **args, int n, struct err *e)
     return t->store->v->uploads(t->store, args[0], print_upload, NULL, e);
 }
 
+static int print_key(void *ctx, const char *key, struct err *e)
+{
+    (void)ctx;
+    (void)e;
+    return puts(key) >= 0 ? 0 : -1;
+}
+
+static int list(struct tool *t, char **args, int n, struct err *e)
+{
+    (void)n;
+    return t->store->v->list(t->store, args[0], print_key, NULL, e);
+}
+
 static int abort_upload(struct tool *t, char **args, int n, struct err *e)
 {
     (void)n;
@@ -310,11 +323,10 @@ static const struct {
     const char *name;
     int least, most;
     int (*run)(struct tool *t, char **args, int n, struct err *e);
-} commands[] = {{"put", 2, 3, put},         {"get", 1, 3, get},
-                {"head", 1, 1, head},       {"del", 1, 1, del},
-                {"presign", 2, 4, presign}, {"link", 3, 5, link_holds},
-                {"uploads", 1, 1, uploads}, {"abort", 2, 2, abort_upload},
-                {"check", 0, 0, check},     {"many", 3, 4, many}};
+} commands[] = {{"put", 2, 3, put},     {"get", 1, 3, get},         {"head", 1, 1, head},
+                {"del", 1, 1, del},     {"presign", 2, 4, presign}, {"link", 3, 5, link_holds},
+                {"list", 1, 1, list},   {"uploads", 1, 1, uploads}, {"abort", 2, 2, abort_upload},
+                {"check", 0, 0, check}, {"many", 3, 4, many}};
 
 static int run(struct tool *t, char **args, int n, struct err *e)
 {

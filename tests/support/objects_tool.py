@@ -53,5 +53,8 @@ class Store:
     def uploads(self, prefix=""):
         return [json.loads(line) for line in self.ask("uploads", prefix).splitlines()]
 
+    def list(self, prefix, more=()):
+        return self.ask("list", prefix, more=more).decode().splitlines()
+
     def presign(self, key, seconds, *more):
         return self.ask("presign", key, str(seconds), *more).decode().strip()
