@@ -214,7 +214,8 @@ static int begin(struct door_client *c)
         return -1;
     }
     bool tls = strcmp(scheme, "wss") == 0 || strcmp(scheme, "https") == 0;
-    snprintf(slash_path, sizeof(slash_path), "/%s", path);
+    /* Of a URL without one it makes "/", of others it leaves the first slash out. */
+    snprintf(slash_path, sizeof(slash_path), "%s%s", path[0] == '/' ? "" : "/", path);
     snprintf(host_header, sizeof(host_header), "%s:%d", host, port);
     struct lws_client_connect_info info = {
         .context = c->context,

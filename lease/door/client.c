@@ -1,235 +1,23 @@
 #include "client.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
-#include "leasehold/json.h"
-
-#define BEARER        "Bearer "
 #define OUT_MAX       (1024 * 1024) /* a reader further behind is closed */
 #define OUT_CURRENT   (128 * 1024)  /* a reader at most so far behind may get any line */
 #define OUT_ITEM_COST 64            /* what an empty line counts */
+#define OUT_BATCH     (128 * 1024)  /* written at once; then others get their turn */
 #define KILL_AFTER_US 100000        /* a peer gets so long to answer a Close */
 #define FLUSH_US      2000000       /* and so long to take the agent's last words */
 #define SLOW_FLUSH_US 5000000       /* or, too far behind, to come to the Close that says so */
 
-_Static_assert(MSG_PRE >= LWS_PRE, "no room for a frame header");
+_Static_assert(MSG_PRE >= WS_HEADER_OUT_MAX, "no room for a frame header");
 
 #define CLIENT_WENT 1001 /* what an agent is told of a client that said no code */
-
-enum client_protocol { PROTOCOL_DOOR, PROTOCOL_DECLINED };
-
-/* --- the upgrade ----------------------------------------------------------------------------- */
-
-static void refuse_later(struct client *cl, const char *why)
-{
-    if (cl->refuse_code)
-        return;
-    cl->refuse_code = CLOSE_UNAUTHENTICATED;
-    cl->refuse_why = why;
-}
-
-static bool protocol_offered(const char *offer)
-{
-    size_t len = strlen(CLIENT_PROTOCOL);
-
-    for (const char *at = offer; *at != '\0'; at += strcspn(at, ",")) {
-        at += strspn(at, ", \t");
-        if (strncmp(at, CLIENT_PROTOCOL, len) == 0 && strchr(", \t", at[len]))
-            return true;
-    }
-    return false;
-}
-
-/*
- * libwebsockets drops an upgrade that offers only subprotocols it does not know; a browser would
- * see 1006 then and not our code. So the first one offered lends its name to the second protocol,
- * on which the connection is closed once it is complete.
- * HTTP_CONFIRM_UPGRADE must not return more than 0 (CVE-2025-11677): go on or hang up.
- */
-static int upgrade_confirm(struct client *cl, struct lws *wsi, const char *upgrade)
-{
-    char *declined = server_declined(cl->server);
-    char offer[128];
-    const char *first;
-    size_t len;
-    int n;
-
-    declined[0] = '\0';
-    if (strcasecmp(upgrade, "websocket") != 0)
-        return -1;
-    n = lws_hdr_copy(wsi, offer, sizeof(offer), WSI_TOKEN_PROTOCOL);
-    if (n <= 0 || protocol_offered(offer))
-        return 0;
-    first = offer + strspn(offer, ", \t");
-    len = strcspn(first, ", \t");
-    if (len > 0 && len < CLIENT_NAME_MAX) {
-        memcpy(declined, first, len);
-        declined[len] = '\0';
-    }
-    return 0;
-}
-
-static bool path_is_root(struct lws *wsi)
-{
-    char path[4];
-
-    return lws_hdr_copy(wsi, path, sizeof(path), WSI_TOKEN_GET_URI) == 1 && path[0] == '/';
-}
-
-static void origin_check(struct client *cl, struct lws *wsi)
-{
-    char origin[256];
-
-    if (lws_hdr_total_length(wsi, WSI_TOKEN_ORIGIN) <= 0)
-        return;
-    if (lws_hdr_copy(wsi, origin, sizeof(origin), WSI_TOKEN_ORIGIN) <= 0 ||
-        !server_origin_allowed(cl->server, origin))
-        refuse_later(cl, "origin");
-}
-
-static void bearer_take(struct client *cl, struct lws *wsi)
-{
-    char value[sizeof(BEARER) + TOKEN_MAX];
-    size_t skip = strlen(BEARER);
-    int n;
-
-    if (lws_hdr_total_length(wsi, WSI_TOKEN_HTTP_AUTHORIZATION) <= 0)
-        return;
-    n = lws_hdr_copy(wsi, value, sizeof(value), WSI_TOKEN_HTTP_AUTHORIZATION);
-    if (n <= (int)skip || strncasecmp(value, BEARER, skip) != 0)
-        refuse_later(cl, "authorization");
-    else
-        buf_add(&cl->token, value + skip, (size_t)n - skip);
-    explicit_bzero(value, sizeof(value));
-}
-
-/* The headers are gone once the upgrade is answered, so what counts is looked at here. */
-static int upgrade_read(struct client *cl, struct lws *wsi)
-{
-    if (lws_get_protocol(wsi)->id == PROTOCOL_DECLINED)
-        refuse_later(cl, "subprotocol");
-    if (!path_is_root(wsi))
-        refuse_later(cl, "path");
-    origin_check(cl, wsi);
-    bearer_take(cl, wsi);
-    return 0;
-}
-
-static int upgrade_done(struct client *cl, struct lws *wsi)
-{
-    cl->wsi = wsi;
-    cl->upgraded = true;
-    if (cl->refuse_code)
-        door_core_refuse(server_core(cl->server), &cl->peer, cl->refuse_code, cl->refuse_why,
-                         loop_now_us());
-    else if (cl->token.len > 0)
-        client_token_present(cl, cl->token.data, cl->token.len);
-    client_buf_wipe(&cl->token);
-    return 0;
-}
-
-/* Whoever comes without an upgrade is told what this is, and goes. */
-static int http_answer(struct lws *wsi)
-{
-    static const char need_upgrade[] = "HTTP/1.1 426 Upgrade Required\r\n"
-                                       "Upgrade: websocket\r\nConnection: Upgrade, close\r\n"
-                                       "Content-Length: 0\r\n\r\n";
-    static const char not_found[] = "HTTP/1.1 404 Not Found\r\nConnection: close\r\n"
-                                    "Content-Length: 0\r\n\r\n";
-    unsigned char buf[LWS_PRE + sizeof(need_upgrade)];
-    const char *text = path_is_root(wsi) ? need_upgrade : not_found;
-    size_t len = strlen(text);
-
-    if (lws_hdr_total_length(wsi, WSI_TOKEN_GET_URI) > 0) {
-        memcpy(buf + LWS_PRE, text, len);
-        lws_write(wsi, buf + LWS_PRE, len, LWS_WRITE_HTTP_HEADERS);
-    }
-    return -1;
-}
-
-/* --- from the client ------------------------------------------------------------------------- */
-
-static void refuse(struct client *cl, int code, const char *why)
-{
-    door_core_refuse(server_core(cl->server), &cl->peer, code, why, loop_now_us());
-}
-
-/* Until it is admitted a client sends one short message at a time. */
-static void auth_piece(struct client *cl, struct lws *wsi, const char *in, size_t len)
-{
-    buf_add(&cl->in, in, len);
-    if (lws_frame_is_binary(wsi) || !buf_ok(&cl->in))
-        refuse(cl, CLOSE_UNAUTHENTICATED, "auth_message");
-    else if (lws_is_final_fragment(wsi))
-        client_auth_take(cl);
-}
-
-static void line_pass(struct client *cl)
-{
-    spool_message(server_spool(cl->server), &cl->peer.claims.user_id, cl->in.data, cl->in.len);
-    if (!agent_line(server_agent(cl->server), cl->in.data, cl->in.len))
-        server_flow(cl->server);
-}
-
-static void line_take(struct client *cl)
-{
-    if (!utf8_valid(cl->in.data, cl->in.len))
-        refuse(cl, CLOSE_BAD_TEXT, "not_utf8");
-    else
-        line_pass(cl);
-    if (cl->in.size > CLIENT_RX_MAX)
-        buf_done(&cl->in);
-    else
-        buf_reset(&cl->in);
-}
-
-static void line_piece(struct client *cl, struct lws *wsi, const char *in, size_t len)
-{
-    if (!door_core_pass_in(server_core(cl->server), &cl->peer, len, loop_now_us()))
-        return;
-    if (lws_frame_is_binary(wsi) || (len > 0 && memchr(in, '\n', len))) {
-        refuse(cl, CLOSE_UNSUPPORTED, "not_a_line");
-        return;
-    }
-    buf_add(&cl->in, in, len);
-    if (!buf_ok(&cl->in))
-        refuse(cl, CLOSE_LIMIT, "line_too_long");
-    else if (lws_is_final_fragment(wsi))
-        line_take(cl);
-}
-
-static int received(struct client *cl, struct lws *wsi, char *in, size_t len)
-{
-    if (cl->peer.revoked || cl->peer.code != 0)
-        return 0;
-    if (cl->peer.state == PEER_NEW || cl->peer.state == PEER_PROVING)
-        auth_piece(cl, wsi, in, len);
-    else if (cl->peer.state == PEER_ADMITTED && agent_bridges(server_agent(cl->server)))
-        client_bridge_piece(cl, wsi, in, len);
-    else if (cl->peer.state == PEER_ADMITTED)
-        line_piece(cl, wsi, in, len);
-    else /* it is not read while it waits; what comes all the same cannot be kept */
-        refuse(cl, CLOSE_LIMIT, "too_early");
-    return 0;
-}
-
-void client_flow(struct client *cl)
-{
-    bool pause = cl->peer.state == PEER_WAITING;
-
-    if (cl->bridge)
-        pause = !bridge_is_up(cl->bridge) || bridge_is_full(cl->bridge);
-    else if (cl->peer.state == PEER_ADMITTED)
-        pause = agent_is_full(server_agent(cl->server));
-
-    if (!cl->upgraded || cl->step != CLOSE_STEP_NONE || pause == cl->rx_paused)
-        return;
-    cl->rx_paused = pause;
-    lws_rx_flow_control(cl->wsi, !pause);
-}
 
 /* --- to the client --------------------------------------------------------------------------- */
 
@@ -261,12 +49,12 @@ void client_send(struct client *cl, struct msg *m)
     struct out_item *item;
 
     if (cl->out_bytes > OUT_CURRENT && cl->out_bytes + item_cost(m) > OUT_MAX) {
-        refuse(cl, CLOSE_SLOW_READER, "slow_reader");
+        client_refuse(cl, CLOSE_SLOW_READER, "slow_reader");
         return;
     }
     item = malloc(sizeof(*item));
     if (!item) {
-        refuse(cl, CLOSE_SLOW_READER, "no_memory");
+        client_refuse(cl, CLOSE_SLOW_READER, "no_memory");
         return;
     }
     *item = (struct out_item){.msg = msg_ref(m)};
@@ -276,33 +64,107 @@ void client_send(struct client *cl, struct msg *m)
         cl->out_head = item;
     cl->out_tail = item;
     cl->out_bytes += item_cost(m);
-    lws_callback_on_writable(cl->wsi);
+    server_dirty(cl->server, cl);
 }
 
-static int writable(struct client *cl, struct lws *wsi)
+/* Chunk i as a frame: its header, the same for every client, stands in the room before it. */
+static struct iovec chunk_frame(struct msg *m, size_t i)
 {
-    struct out_item *item = cl->out_head;
-    unsigned char *chunk;
-    size_t len;
-    int how;
+    struct ws_frame f = {.fin = i + 1 == msg_chunks(m),
+                         .opcode = i == 0 ? WS_TEXT : WS_CONTINUATION};
+    uint8_t head[WS_HEADER_OUT_MAX];
+    size_t len, n;
+    unsigned char *chunk = msg_chunk(m, i, &len);
 
-    if (cl->peer.revoked || cl->step > CLOSE_STEP_FLUSH)
-        return 0;
-    if (!item)
-        return cl->bridge ? client_bridge_write(cl, wsi) : 0;
-    chunk = msg_chunk(item->msg, item->chunk, &len);
-    how = item->chunk == 0 ? LWS_WRITE_TEXT : LWS_WRITE_CONTINUATION;
-    item->chunk++;
-    if (item->chunk < msg_chunks(item->msg))
-        how |= LWS_WRITE_NO_FIN;
-    if (lws_write(wsi, chunk, len, (enum lws_write_protocol)how) < 0)
-        return -1;
-    if (item->chunk == msg_chunks(item->msg))
-        out_pop(cl);
-    if (cl->out_head || cl->bridge)
-        lws_callback_on_writable(wsi);
-    server_drained(cl->server, cl);
-    return 0;
+    f.len = len;
+    n = ws_frame_put(head, &f);
+    memcpy(chunk - n, head, n);
+    return (struct iovec){chunk - n, n + len};
+}
+
+static int frames_gather(const struct client *cl, struct iovec frames[static WIRE_FRAMES_MAX])
+{
+    size_t bytes = 0;
+    int n = 0;
+
+    for (const struct out_item *item = cl->out_head; item; item = item->next)
+        for (size_t i = item->chunk; i < msg_chunks(item->msg); i++) {
+            if (n == WIRE_FRAMES_MAX || bytes >= OUT_BATCH)
+                return n;
+            frames[n] = chunk_frame(item->msg, i);
+            bytes += frames[n++].iov_len;
+        }
+    return n;
+}
+
+static void out_write(struct client *cl)
+{
+    struct iovec frames[WIRE_FRAMES_MAX];
+    int taken = wire_send(&cl->wire, frames, frames_gather(cl, frames));
+
+    for (int i = 0; i < taken; i++)
+        if (++cl->out_head->chunk == msg_chunks(cl->out_head->msg))
+            out_pop(cl);
+    if (taken >= 0 && cl->out_head)
+        wire_want(&cl->wire);
+    if (taken > 0)
+        server_drained(cl->server, cl);
+}
+
+static void pong_put(struct client *cl)
+{
+    struct ws_frame f = {.fin = true, .opcode = WS_PONG, .len = cl->pong_len};
+    uint8_t head[WS_HEADER_OUT_MAX];
+
+    if (!cl->owes_pong || cl->wire.blocked || cl->peer.revoked || cl->step >= CLOSE_STEP_ASKED)
+        return;
+    cl->owes_pong = false;
+    wire_put(&cl->wire, head, ws_frame_put(head, &f));
+    wire_put(&cl->wire, cl->pong, cl->pong_len);
+}
+
+static void last_is_out(struct client *cl);
+
+void client_flush(struct client *cl)
+{
+    if (cl->step == CLOSE_STEP_KILLED)
+        return;
+    pong_put(cl);
+    if (!cl->peer.revoked && cl->step <= CLOSE_STEP_FLUSH && cl->out_head)
+        out_write(cl);
+    if (!cl->peer.revoked && cl->step == CLOSE_STEP_NONE && cl->bridge && !cl->out_head)
+        client_bridge_write(cl);
+    /* Between a cut and its Close nothing more goes out. */
+    if (cl->step != CLOSE_STEP_ASKED)
+        (void)wire_flush(&cl->wire);
+    if (wire_kept(&cl->wire) > 0)
+        wire_want(&cl->wire);
+    else if (cl->step == CLOSE_STEP_SENT)
+        last_is_out(cl);
+}
+
+/* --- from the client ------------------------------------------------------------------------- */
+
+static void rx_pause(struct client *cl, bool pause)
+{
+    if (pause == cl->rx_paused)
+        return;
+    cl->rx_paused = pause;
+    wire_reading(&cl->wire, !pause);
+    if (!pause && cl->stash.len > 0)
+        server_dirty(cl->server, cl);
+}
+
+void client_flow(struct client *cl)
+{
+    bool pause = cl->peer.state == PEER_WAITING;
+
+    if (cl->bridge)
+        pause = !bridge_is_up(cl->bridge) || bridge_is_full(cl->bridge);
+    else if (cl->peer.state == PEER_ADMITTED)
+        pause = agent_is_full(server_agent(cl->server));
+    if (cl->step == CLOSE_STEP_NONE)
+        rx_pause(cl, pause);
 }
 
 /* --- the end --------------------------------------------------------------------------------- */
@@ -313,42 +175,73 @@ void client_close(struct client *cl, int code)
         return;
     cl->close_code = code;
     client_bridge_leave(cl, false, 0, NULL, 0);
+    buf_done(&cl->stash);
+    rx_pause(cl, false); /* for its Close */
     /* A reader too far behind loses what waits, but not the reason: it gets time to read what is
-     * in libwebsockets' and the kernel's hands, so that the Close can follow. */
+     * in the wire's and the kernel's hands, so that the Close can follow. */
     if (cl->peer.revoked || code == CLOSE_SLOW_READER)
         out_drop(cl);
     if (cl->peer.revoked) {
         cl->step = CLOSE_STEP_ASKED;
         return;
     }
+    server_dirty(cl->server, cl);
     cl->step = CLOSE_STEP_FLUSH;
     cl->step_until_us = loop_now_us() + (code == CLOSE_SLOW_READER ? SLOW_FLUSH_US : FLUSH_US);
 }
 
-static void client_kill(struct client *cl)
+/* What the kernel still holds for a reader that does not read must not arrive after the cut. */
+void client_kill(struct client *cl)
 {
-    const struct linger now = {.l_onoff = 1, .l_linger = 0};
-    int fd = lws_get_socket_fd(cl->wsi), queued = 0;
-
-    /* What the kernel still holds for a reader that does not read must not arrive after the cut. */
-    if (cl->peer.revoked && ioctl(fd, TIOCOUTQ, &queued) == 0 && queued > 0)
-        (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+    if (cl->step == CLOSE_STEP_KILLED)
+        return;
     cl->step = CLOSE_STEP_KILLED;
-    lws_set_timeout(cl->wsi, 1, LWS_TO_KILL_ASYNC);
+    wire_close(&cl->wire, cl->peer.revoked);
 }
 
-/* Hands the Close to libwebsockets. May free the client, when its socket is broken already. */
+/* Closing over what the peer still sends would reset the connection under our last words: then it is
+ * told that nothing more comes, and closes first. */
+static void last_is_out(struct client *cl)
+{
+    int64_t until_us = loop_now_us() + KILL_AFTER_US;
+    int fd = loop_fd_get(cl->wire.watch), unread = 0;
+
+    if (cl->step_until_us > until_us)
+        cl->step_until_us = until_us;
+    if (!cl->peer_closed)
+        return;
+    if (ioctl(fd, FIONREAD, &unread) == 0 && unread > 0)
+        (void)shutdown(fd, SHUT_WR);
+    else
+        client_kill(cl);
+}
+
+void client_over(struct client *cl)
+{
+    cl->peer_closed = true;
+    out_drop(cl);
+    if (cl->step < CLOSE_STEP_SENT) {
+        cl->step = CLOSE_STEP_SENT;
+        cl->step_until_us = loop_now_us() + KILL_AFTER_US;
+    }
+    client_flush(cl);
+}
+
 static void close_send(struct client *cl, int64_t now_us)
 {
     const char *reason = cl->close_is_agents ? "" : door_close_reason(cl->close_code);
-    unsigned char text[64];
     size_t len = strlen(reason);
+    const uint8_t code[] = {(uint8_t)(cl->close_code >> 8), (uint8_t)cl->close_code};
+    struct ws_frame f = {.fin = true, .opcode = WS_CLOSE, .len = sizeof(code) + len};
+    uint8_t head[WS_HEADER_OUT_MAX];
 
-    memcpy(text, reason, len);
+    if (cl->step != CLOSE_STEP_FLUSH)
+        cl->step_until_us = now_us + KILL_AFTER_US;
     cl->step = CLOSE_STEP_SENT;
-    cl->step_until_us = now_us + KILL_AFTER_US;
-    lws_close_reason(cl->wsi, (enum lws_close_status)cl->close_code, text, len);
-    lws_set_timeout(cl->wsi, 1, LWS_TO_KILL_SYNC);
+    wire_put(&cl->wire, head, ws_frame_put(head, &f));
+    wire_put(&cl->wire, code, sizeof(code));
+    wire_put(&cl->wire, reason, len);
+    client_flush(cl);
 }
 
 void client_step(struct client *cl, int64_t now_us)
@@ -366,15 +259,11 @@ void client_step(struct client *cl, int64_t now_us)
         client_kill(cl);
         return;
     }
-    if (flushing && (cl->out_head || lws_partial_buffered(cl->wsi)))
+    if (flushing && (cl->out_head || wire_kept(&cl->wire) > 0))
         return;
-    if (flushing && lws_send_pipe_choked(cl->wsi)) { /* a Close written now would be lost */
-        lws_callback_on_writable(cl->wsi);
-        return;
-    }
-    /* Half a frame is in libwebsockets' hands: a Close could only follow the other half, and that
-     * is a byte after the cut. */
-    if (lws_partial_buffered(cl->wsi))
+    /* Half a frame is with the kernel: a Close could only follow the other half, and that is a byte
+     * after the cut. */
+    if (cl->wire.blocked)
         client_kill(cl);
     else
         close_send(cl, now_us);
@@ -389,100 +278,52 @@ int64_t client_deadline_us(const struct client *cl)
     return cl->counted && cl->peer.state == PEER_NEW ? cl->auth_until_us : INT64_MAX;
 }
 
+/* --- life ------------------------------------------------------------------------------------ */
+
+static void on_readable(void *ctx)
+{
+    client_readable(ctx);
+}
+
+static void on_writable(void *ctx)
+{
+    struct client *cl = ctx;
+
+    server_dirty(cl->server, cl);
+}
+
+static void on_ended(void *ctx)
+{
+    struct client *cl = ctx;
+
+    server_gone(cl->server, cl);
+}
+
+struct client *client_new(struct server *s, int fd)
+{
+    static const struct wire_ops ops = {on_readable, on_writable, on_ended};
+    struct client *cl = calloc(1, sizeof(*cl));
+
+    if (!cl || wire_open(&cl->wire, server_loop(s), fd, server_tls(s), &ops, cl)) {
+        if (!cl)
+            close(fd);
+        free(cl);
+        errno = ENOMEM;
+        return NULL;
+    }
+    cl->server = s;
+    buf_init(&cl->in, HTTP_HEAD_MAX);
+    buf_init(&cl->stash, CLIENT_RX_MAX);
+    return cl;
+}
+
 void client_free(struct client *cl)
 {
     client_bridge_leave(cl, !cl->peer.code, CLIENT_WENT, NULL, 0);
     out_drop(cl);
-    client_buf_wipe(&cl->token);
     client_buf_wipe(&cl->in);
+    client_buf_wipe(&cl->stash);
     spool_parts_done(&cl->said);
     spool_parts_done(&cl->heard);
     free(cl);
-}
-
-/* --- libwebsockets --------------------------------------------------------------------------- */
-
-/* libwebsockets echoes what stands at `in`, and lets codes over 4999 and any bytes of a reason pass. */
-static void echo_mend(unsigned char *in, size_t len)
-{
-    int code = in[0] << 8 | in[1];
-    bool text = utf8_valid((const char *)in + 2, len - 2);
-
-    if (code <= CLOSE_CODE_MAX && text)
-        return;
-    code = text ? CLOSE_BAD_FRAME : CLOSE_BAD_TEXT;
-    in[0] = (unsigned char)(code >> 8);
-    in[1] = (unsigned char)code;
-    memset(in + 2, ' ', len - 2);
-}
-
-static int peer_closes(struct client *cl, unsigned char *in, size_t len)
-{
-    if (len >= 2)
-        echo_mend(in, len);
-    if (len >= 2)
-        cl->peer_code = in[0] << 8 | in[1];
-    if (len >= 2)
-        client_bridge_leave(cl, true, cl->peer_code, in + 2, len - 2);
-    return 0;
-}
-
-static int client_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
-                           size_t len)
-{
-    struct client *cl;
-
-    (void)user;
-    switch ((int)reason) {
-    case LWS_CALLBACK_HTTP:
-        return http_answer(wsi);
-    case LWS_CALLBACK_HTTP_BODY:
-    case LWS_CALLBACK_HTTP_BODY_COMPLETION:
-    case LWS_CALLBACK_HTTP_WRITEABLE:
-        return -1;
-    case LWS_CALLBACK_HTTP_CONFIRM_UPGRADE:
-    case LWS_CALLBACK_FILTER_PROTOCOL_CONNECTION:
-    case LWS_CALLBACK_ESTABLISHED:
-    case LWS_CALLBACK_RECEIVE:
-    case LWS_CALLBACK_SERVER_WRITEABLE:
-    case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE:
-    case LWS_CALLBACK_WSI_DESTROY:
-        cl = lws_get_opaque_user_data(wsi);
-        break;
-    default:
-        return 0;
-    }
-    if (!cl)
-        return 0;
-    switch ((int)reason) {
-    case LWS_CALLBACK_HTTP_CONFIRM_UPGRADE:
-        return upgrade_confirm(cl, wsi, in);
-    case LWS_CALLBACK_FILTER_PROTOCOL_CONNECTION:
-        return upgrade_read(cl, wsi);
-    case LWS_CALLBACK_ESTABLISHED:
-        return upgrade_done(cl, wsi);
-    case LWS_CALLBACK_RECEIVE:
-        return received(cl, wsi, in, len);
-    case LWS_CALLBACK_SERVER_WRITEABLE:
-        return writable(cl, wsi);
-    case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE:
-        return peer_closes(cl, in, len);
-    default:
-        lws_set_opaque_user_data(wsi, NULL);
-        server_gone(cl->server, cl);
-        return 0;
-    }
-}
-
-void client_protocols_fill(struct lws_protocols protocols[static 3], const char *declined)
-{
-    protocols[0] = (struct lws_protocols){.name = CLIENT_PROTOCOL,
-                                          .callback = client_callback,
-                                          .rx_buffer_size = CLIENT_RX_MAX,
-                                          .tx_packet_size = MSG_CHUNK,
-                                          .id = PROTOCOL_DOOR};
-    protocols[1] = protocols[0];
-    protocols[1].name = declined;
-    protocols[1].id = PROTOCOL_DECLINED;
-    protocols[2] = (struct lws_protocols){0};
 }

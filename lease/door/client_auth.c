@@ -16,7 +16,7 @@ void client_buf_wipe(struct buf *b)
 
 static void refuse(struct client *cl, const char *why)
 {
-    door_core_refuse(server_core(cl->server), &cl->peer, CLOSE_UNAUTHENTICATED, why, loop_now_us());
+    client_refuse(cl, CLOSE_UNAUTHENTICATED, why);
 }
 
 /* --- from the client ------------------------------------------------------------------------- */
@@ -161,6 +161,7 @@ void client_ready(struct client *cl)
 
     client_buf_wipe(&cl->in);
     buf_init(&cl->in, LINK_LINE_MAX);
+    cl->reader.message_max = cl->bridge ? LINK_MESSAGE_MAX : LINK_LINE_MAX;
     message_send(cl, fields, &m);
     client_flow(cl);
 }

@@ -1,16 +1,12 @@
 /* A client and its bridge: each piece of a message goes on as it comes, and neither side is read
  * while the other does not take. */
+#include <string.h>
+
 #include "client.h"
-#include "leasehold/agent_link.h"
 
 #define PIECES_A_TURN 4 /* then others get theirs */
 
-_Static_assert(BRIDGE_ROOM >= LWS_PRE, "no room for a frame header");
-
-static void refuse(struct client *cl, int code, const char *why)
-{
-    door_core_refuse(server_core(cl->server), &cl->peer, code, why, loop_now_us());
-}
+_Static_assert(BRIDGE_ROOM >= WS_HEADER_OUT_MAX, "no room for a frame header");
 
 /* --- life ------------------------------------------------------------------------------------ */
 
@@ -25,7 +21,7 @@ void client_admitted(struct client *cl)
     }
     cl->bridge = bridge_new(bridges, cl);
     if (!cl->bridge)
-        refuse(cl, CLOSE_NOT_LIVE, "no_bridge");
+        client_refuse(cl, CLOSE_NOT_LIVE, "no_bridge");
     client_flow(cl);
 }
 
@@ -34,17 +30,16 @@ static void bridge_came_up(void *client)
     client_ready(client);
 }
 
-/* Written at once if the socket takes it: to wait for a WRITEABLE costs a round of the loop. In the
- * middle of a long message it is a gain: more comes meanwhile, and goes on together. */
+/* Written at once if the socket takes it: to wait for it to be writable costs a round of the loop. In
+ * the middle of a long message it is a gain: more comes meanwhile, and goes on together. */
 static void bridge_readable(void *client)
 {
     struct client *cl = client;
 
-    if (!cl->upgraded || cl->out_head || bridge_has_much(cl->bridge) ||
-        lws_partial_buffered(cl->wsi) || lws_send_pipe_choked(cl->wsi))
-        lws_callback_on_writable(cl->wsi);
-    else if (client_bridge_write(cl, cl->wsi) < 0)
-        lws_set_timeout(cl->wsi, 1, LWS_TO_KILL_ASYNC);
+    if (cl->out_head || bridge_has_much(cl->bridge))
+        wire_want(&cl->wire);
+    else
+        client_bridge_write(cl);
 }
 
 static void bridge_drained(void *client)
@@ -57,7 +52,7 @@ static void bridge_failed(void *client)
     struct client *cl = client;
 
     cl->bridge = NULL;
-    refuse(cl, CLOSE_NOT_LIVE, "agent_does_not_answer");
+    client_refuse(cl, CLOSE_NOT_LIVE, "agent_does_not_answer");
 }
 
 const struct bridge_ops client_bridge_ops = {.up = bridge_came_up,
@@ -83,54 +78,51 @@ static void piece_pass(struct client *cl, const struct bridge_piece *piece)
         spool_piece(server_spool(cl->server), &cl->said, &cl->peer.claims.user_id, piece->data,
                     piece->len, piece->fin);
     if (!bridge_send(cl->bridge, piece))
-        refuse(cl, CLOSE_LIMIT, "too_much");
+        client_refuse(cl, CLOSE_LIMIT, "too_much");
 }
 
 static void piece_send(struct client *cl, const struct bridge_piece *piece)
 {
-    if (piece->first)
-        cl->message_bytes = 0;
-    cl->message_bytes += piece->len;
-    cl->in_message = !piece->fin;
-    if (cl->message_bytes > LINK_MESSAGE_MAX)
-        refuse(cl, CLOSE_LIMIT, "message_too_long");
-    else if (piece->text &&
-             !utf8_stream_take(&cl->utf8, (const char *)piece->data, piece->len, piece->fin))
-        refuse(cl, CLOSE_BAD_TEXT, "not_utf8");
+    if (piece->text &&
+        !utf8_stream_take(&cl->utf8, (const char *)piece->data, piece->len, piece->fin))
+        client_refuse(cl, WS_CODE_NOT_UTF8, "not_utf8");
     else
         piece_pass(cl, piece);
 }
 
-void client_bridge_piece(struct client *cl, struct lws *wsi, char *in, size_t len)
+void client_bridge_piece(struct client *cl, const struct ws_event *event)
 {
-    struct bridge_piece piece = {.text = !lws_frame_is_binary(wsi),
-                                 .first = !cl->in_message,
-                                 .fin = lws_is_final_fragment(wsi),
-                                 .data = (unsigned char *)in,
-                                 .len = len};
+    struct bridge_piece piece = {.text = event->text,
+                                 .first = event->first,
+                                 .fin = event->fin,
+                                 .data = (unsigned char *)(uintptr_t)event->data,
+                                 .len = event->len};
 
-    if (!cl->bridge || !door_core_pass_in(server_core(cl->server), &cl->peer, len, loop_now_us()))
+    if (!cl->bridge ||
+        !door_core_pass_in(server_core(cl->server), &cl->peer, event->len, loop_now_us()))
         return;
     if (!bridge_is_up(cl->bridge)) {
-        refuse(cl, CLOSE_LIMIT, "too_early");
+        client_refuse(cl, CLOSE_LIMIT, "too_early");
         return;
     }
-    if (len > 0 || piece.first || piece.fin)
-        piece_send(cl, &piece);
+    piece_send(cl, &piece);
     client_flow(cl);
 }
 
 /* --- to the client --------------------------------------------------------------------------- */
 
-static int piece_write(struct lws *wsi, const struct bridge_piece *piece)
+/* The header stands in the room before the piece. */
+static int piece_write(struct client *cl, const struct bridge_piece *piece)
 {
-    int how = LWS_WRITE_CONTINUATION;
+    struct ws_frame f = {.fin = piece->fin, .opcode = WS_CONTINUATION, .len = piece->len};
+    uint8_t head[WS_HEADER_OUT_MAX];
+    size_t n;
 
     if (piece->first)
-        how = piece->text ? LWS_WRITE_TEXT : LWS_WRITE_BINARY;
-    if (!piece->fin)
-        how |= LWS_WRITE_NO_FIN;
-    return lws_write(wsi, piece->data, piece->len, (enum lws_write_protocol)how) < 0 ? -1 : 0;
+        f.opcode = piece->text ? WS_TEXT : WS_BINARY;
+    n = ws_frame_put(head, &f);
+    memcpy(piece->data - n, head, n);
+    return wire_send(&cl->wire, &(struct iovec){piece->data - n, n + piece->len}, 1);
 }
 
 /* Without the right to read it is dropped. */
@@ -139,8 +131,8 @@ static bool may_pass(struct client *cl, size_t len)
     return door_core_pass_out(server_core(cl->server), &cl->peer, len, loop_now_us());
 }
 
-/* One piece; false: there is none, or no more can be written for now. */
-static bool piece_next(struct client *cl, struct lws *wsi, int *ret)
+/* One piece; false: there is none, or the connection is broken. */
+static bool piece_next(struct client *cl)
 {
     struct bridge_piece piece;
     int code;
@@ -150,35 +142,30 @@ static bool piece_next(struct client *cl, struct lws *wsi, int *ret)
         return false;
     case BRIDGE_END:
         cl->close_is_agents = true;
-        refuse(cl, code, "agent_closed");
+        client_refuse(cl, code, "agent_closed");
         return false;
     case BRIDGE_PIECE:
         break;
     }
     if (piece.text)
         spool_piece(server_spool(cl->server), &cl->heard, NULL, piece.data, piece.len, piece.fin);
-    if (may_pass(cl, piece.len) && piece_write(wsi, &piece) < 0) {
-        *ret = -1;
+    if (may_pass(cl, piece.len) && piece_write(cl, &piece) < 0)
         return false;
-    }
     if (!cl->bridge) /* it was cut at the question */
         return false;
     bridge_took(cl->bridge);
     return true;
 }
 
-int client_bridge_write(struct client *cl, struct lws *wsi)
+void client_bridge_write(struct client *cl)
 {
-    int ret = 0;
-
-    if (!bridge_is_up(cl->bridge))
-        return 0;
-    for (int i = 0; i < PIECES_A_TURN; i++) {
-        if (!piece_next(cl, wsi, &ret))
-            return ret;
-        if (bridge_has_much(cl->bridge) || lws_partial_buffered(wsi) || lws_send_pipe_choked(wsi))
+    if (!bridge_is_up(cl->bridge) || wire_flush(&cl->wire) < 0)
+        return;
+    for (int i = 0; i < PIECES_A_TURN && !cl->wire.blocked; i++) {
+        if (!piece_next(cl))
+            return;
+        if (bridge_has_much(cl->bridge))
             break;
     }
-    lws_callback_on_writable(wsi);
-    return 0;
+    wire_want(&cl->wire);
 }

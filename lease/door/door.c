@@ -318,7 +318,7 @@ static int door_make(struct door *d, int agent_fd, struct err *e)
                                      .ended = gateway_ended,
                                      .gateway_ms = gateway_ms};
 
-    d->loop = loop_new(d->spec.cert_pem != NULL, e);
+    d->loop = loop_new(e);
     if (!d->loop || signals_watch(d, e))
         return -1;
     if (d->spec.record) {

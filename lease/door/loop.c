@@ -1,19 +1,15 @@
 #include "loop_lws.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 #include <utlist.h>
 
 #include "leasehold/clock.h"
 
-#define HEADER_MAX 16384
-#define SERV_BUF   65536 /* also CLIENT_RX_MAX; all of it is touched at the start */
-#define HEADERS_AT_ONCE                                                                            \
-    64 /* header parsers, each of HEADER_MAX: as many as unauthenticated peers */
-#define HTTP_TIMEOUT_S 3
+/* All of these are for the one connection to the gateway. */
+#define HEADER_MAX      4096
+#define HEADERS_AT_ONCE 2
+#define SERV_BUF        16384 /* all of it is touched at the start */
+#define HTTP_TIMEOUT_S  3
 
 struct loop {
     struct lws_context *context;
@@ -84,76 +80,28 @@ static int fd_callback(struct lws *wsi, enum lws_callback_reasons reason, void *
 
 static const struct lws_protocols fd_protocols[] = {{.name = "fd", .callback = fd_callback}, {0}};
 
-/*
- * libwebsockets takes a P-256 key only from a file. So the PEM texts become files without a name,
- * which it reads by way of /proc: allowed for our own descriptors even to a process that is not
- * dumpable.
- */
-struct pem_file {
-    int fd;
-    char path[32];
-};
-
-static int pem_file_open(struct pem_file *f, const char *pem)
-{
-    size_t len = strlen(pem);
-
-    f->fd = memfd_create("pem", MFD_CLOEXEC);
-    if (f->fd < 0 || write(f->fd, pem, len) != (ssize_t)len)
-        return -1;
-    snprintf(f->path, sizeof(f->path), "/proc/self/fd/%d", f->fd);
-    return 0;
-}
-
-static void pem_file_close(struct pem_file *f)
-{
-    if (f->fd >= 0)
-        close(f->fd);
-}
-
-/* Adds TLS to what a virtual host is made of. The files are to be closed after it was made. */
-static int tls_fill(const struct loop_tls *tls, struct pem_file *cert, struct pem_file *key,
-                    struct lws_context_creation_info *info)
-{
-    if (pem_file_open(cert, tls->cert_pem) || pem_file_open(key, tls->key_pem))
-        return -1;
-    info->ssl_cert_filepath = cert->path;
-    info->ssl_private_key_filepath = key->path;
-    info->alpn = "http/1.1";
-    info->ssl_options_set = SSL_OP_NO_TLSv1 | SSL_OP_NO_TLSv1_1 | SSL_OP_NO_RENEGOTIATION;
-    info->options |= LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT;
-    return 0;
-}
-
 struct lws_vhost *loop_vhost_new(struct loop *l, const struct loop_vhost *v, struct err *e)
 {
-    struct pem_file cert = {.fd = -1}, key = {.fd = -1};
     struct lws_context_creation_info info = {
-        .port = v->serves ? CONTEXT_PORT_NO_LISTEN_SERVER : CONTEXT_PORT_NO_LISTEN,
+        .port = CONTEXT_PORT_NO_LISTEN,
         .vhost_name = v->name,
         .protocols = v->protocols,
         .user = v->user,
         .timeout_secs = HTTP_TIMEOUT_S,
         .keepalive_timeout = HTTP_TIMEOUT_S,
     };
-    struct lws_vhost *vhost = NULL;
+    struct lws_vhost *vhost = lws_create_vhost(l->context, &info);
 
-    if (!v->tls.cert_pem || !tls_fill(&v->tls, &cert, &key, &info))
-        vhost = lws_create_vhost(l->context, &info);
-    pem_file_close(&cert);
-    pem_file_close(&key);
     if (!vhost)
-        err_set(e, ERR_INTERNAL, "no virtual host %s%s", v->name,
-                v->tls.cert_pem ? ": the certificate or its key cannot be used" : "");
+        err_set(e, ERR_INTERNAL, "no virtual host %s", v->name);
     return vhost;
 }
 
-struct loop *loop_new(bool tls, struct err *e)
+struct loop *loop_new(struct err *e)
 {
     struct lws_context_creation_info info = {
         .port = CONTEXT_PORT_NO_LISTEN,
-        .options =
-            LWS_SERVER_OPTION_EXPLICIT_VHOSTS | (tls ? LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT : 0),
+        .options = LWS_SERVER_OPTION_EXPLICIT_VHOSTS,
         .max_http_header_data = HEADER_MAX,
         .max_http_header_pool = HEADERS_AT_ONCE,
         .pt_serv_buf_size = SERV_BUF,

@@ -14,8 +14,8 @@
 
 struct loop;
 
-struct loop *loop_new(bool tls, struct err *e); /* tls: a virtual host will speak it */
-void loop_free(struct loop *l);                 /* after everything on it was freed */
+struct loop *loop_new(struct err *e);
+void loop_free(struct loop *l); /* after everything on it was freed */
 
 /* Runs until loop_stop. `after` is called after every round of events, outside of any callback. */
 void loop_run(struct loop *l, void (*after)(void *ctx), void *ctx);

@@ -10,10 +10,8 @@
 #include <utlist.h>
 
 #include "client.h"
-#include "loop_lws.h"
 
 #define CLIENTS_MAX     512
-#define UNADMITTED_MAX  64
 #define AUTH_US         2000000
 #define ACCEPT_PER_TURN 16
 #define ACCEPT_PAUSE_US 100000       /* when there are no descriptors or memory for another one */
@@ -30,16 +28,15 @@ struct server {
     struct door_core *core;
     struct agent *agent;
     struct spool *spool;
-    struct lws_vhost *vhost;
-    bool tls;
-    struct lws_protocols protocols[3];
-    char declined[CLIENT_NAME_MAX];
+    struct ssl_ctx_st *tls; /* NULL: plain */
+    char *scratch;          /* what is read, for as long as it is looked at */
 
     struct loop_fd *listener;
     struct loop_timer *accept_timer; /* set: accepting is paused */
     struct client *clients;
-    size_t count, unadmitted;
-    struct client *adopting; /* not yet known to be libwebsockets' */
+    size_t count;
+    struct client *dirty; /* have something to write, or to look at */
+    struct crowd crowd;   /* those that are not admitted */
 
     struct loop_timer *pace_timer; /* set: the agent is paused */
     bool pace_overrun;             /* it was paused long enough and nobody read anything since */
@@ -49,7 +46,7 @@ struct server {
 
 static bool room_for_client(const struct server *s)
 {
-    return s->count < CLIENTS_MAX && s->unadmitted < UNADMITTED_MAX;
+    return s->count < CLIENTS_MAX;
 }
 
 static void accepting_update(struct server *s)
@@ -63,11 +60,12 @@ static void accept_resume(void *ctx)
     accepting_update(ctx);
 }
 
+/* On the listener: the kernel hands them on to each connection. Best effort: a socket that is no TCP
+ * has none of them. */
 static void socket_tune(int fd)
 {
     int on = 1, idle_s = DEAD_PEER_S, every_s = 5, ms = DEAD_PEER_S * 1000;
 
-    /* Best effort: a socket that is no TCP has none of them. */
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
@@ -75,49 +73,46 @@ static void socket_tune(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
 }
 
-static void client_adopt(struct server *s, struct client *cl, int fd)
+static void admission_counted(struct server *s, struct client *cl)
 {
-    lws_adopt_desc_t info = {
-        .vh = s->vhost,
-        .type = LWS_ADOPT_SOCKET | LWS_ADOPT_HTTP | (s->tls ? LWS_ADOPT_ALLOW_SSL : 0),
-        .fd.sockfd = fd,
-        .opaque = cl,
-    };
-    struct lws *wsi;
+    cl->counted = false;
+    crowd_leave(&s->crowd, &cl->crowd);
+}
 
-    DL_APPEND(s->clients, cl);
-    s->count++;
-    s->unadmitted++;
-    s->adopting = cl;
-    /* Closes the socket when it fails, and has told us so by WSI_DESTROY or not. */
-    wsi = lws_adopt_descriptor_vhost_via_info(&info);
-    if (!wsi && s->adopting)
-        server_gone(s, cl);
-    else if (wsi)
-        cl->wsi = wsi;
-    s->adopting = NULL;
+/* Makes room for the one that has just come; it may be this one that goes. */
+static void crowd_thin(struct server *s)
+{
+    struct crowd_entry *worst = crowd_excess(&s->crowd);
+    struct client *cl;
+
+    if (!worst)
+        return;
+    cl = (struct client *)((char *)worst - offsetof(struct client, crowd));
+    admission_counted(s, cl);
+    door_core_refuse(s->core, &cl->peer, CLOSE_NOT_LIVE, "crowded_out", loop_now_us());
 }
 
 static int client_accept(struct server *s)
 {
-    int fd = accept4(loop_fd_get(s->listener), NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct sockaddr_storage address = {.ss_family = AF_UNSPEC};
+    socklen_t len = sizeof(address);
+    int fd = accept4(loop_fd_get(s->listener), (struct sockaddr *)&address, &len,
+                     SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct crowd_key from;
     struct client *cl;
 
     if (fd < 0)
         return -1;
-    cl = calloc(1, sizeof(*cl));
-    if (!cl) {
-        close(fd);
-        errno = ENOMEM;
+    cl = client_new(s, fd);
+    if (!cl)
         return -1;
-    }
-    cl->server = s;
     cl->counted = true;
     cl->auth_until_us = loop_now_us() + AUTH_US;
-    buf_init(&cl->token, TOKEN_MAX);
-    buf_init(&cl->in, CLIENT_AUTH_MAX);
-    socket_tune(fd);
-    client_adopt(s, cl, fd);
+    DL_APPEND(s->clients, cl);
+    s->count++;
+    crowd_key_of((struct sockaddr *)&address, &from);
+    crowd_enter(&s->crowd, &cl->crowd, &from);
+    crowd_thin(s);
     return 0;
 }
 
@@ -165,19 +160,8 @@ static void server_free(struct server *s)
         return;
     loop_timer_free(s->accept_timer);
     loop_timer_free(s->pace_timer);
+    free(s->scratch);
     free(s);
-}
-
-static struct lws_vhost *clients_vhost(struct server *s, const struct server_config *config,
-                                       struct err *e)
-{
-    const struct loop_vhost v = {.name = "clients",
-                                 .serves = true,
-                                 .protocols = s->protocols,
-                                 .user = s,
-                                 .tls = {config->cert_pem, config->key_pem}};
-
-    return loop_vhost_new(s->loop, &v, e);
 }
 
 struct server *server_new(const struct server_config *config, struct err *e)
@@ -193,14 +177,18 @@ struct server *server_new(const struct server_config *config, struct err *e)
     s->log = config->log;
     s->session_id = config->session_id;
     s->spool = config->spool;
-    s->tls = config->cert_pem != NULL;
     s->origins = config->origins;
-    client_protocols_fill(s->protocols, s->declined);
+    s->scratch = malloc(CLIENT_RX_MAX);
     s->accept_timer = loop_timer_new(s->loop, accept_resume, s);
     s->pace_timer = loop_timer_new(s->loop, pace_resume, s);
-    if (s->accept_timer && s->pace_timer)
-        s->vhost = clients_vhost(s, config, e);
-    if (s->vhost)
+    if (config->cert_pem)
+        s->tls = wire_tls_new(config->cert_pem, config->key_pem, e);
+    if (config->cert_pem && !s->tls) {
+        server_free(s);
+        return NULL;
+    }
+    socket_tune(config->listen_fd);
+    if (s->accept_timer && s->pace_timer && s->scratch)
         s->listener = loop_fd_add(s->loop, config->listen_fd, &ops, s);
     if (s->listener)
         return s;
@@ -213,15 +201,6 @@ void server_bind(struct server *s, struct door_core *core, struct agent *agent)
 {
     s->core = core;
     s->agent = agent;
-}
-
-static void admission_counted(struct server *s, struct client *cl)
-{
-    if (!cl->counted)
-        return;
-    cl->counted = false;
-    s->unadmitted--;
-    accepting_update(s);
 }
 
 static struct client *client_of(struct door_peer *peer)
@@ -249,14 +228,34 @@ void server_close(void *ctx, struct door_peer *peer, int code)
 
 void server_gone(struct server *s, struct client *cl)
 {
-    if (s->adopting == cl)
-        s->adopting = NULL;
     door_core_gone(s->core, &cl->peer, cl->peer_code ? cl->peer_code : CLIENT_VANISHED);
     admission_counted(s, cl);
+    if (cl->dirty)
+        DL_DELETE2(s->dirty, cl, dirty_prev, dirty_next);
     DL_DELETE(s->clients, cl);
     s->count--;
     client_free(cl);
     accepting_update(s);
+}
+
+void server_dirty(struct server *s, struct client *cl)
+{
+    if (cl->dirty)
+        return;
+    cl->dirty = true;
+    DL_APPEND2(s->dirty, cl, dirty_prev, dirty_next);
+}
+
+static void dirty_flush(struct server *s)
+{
+    while (s->dirty) {
+        struct client *cl = s->dirty;
+
+        DL_DELETE2(s->dirty, cl, dirty_prev, dirty_next);
+        cl->dirty = false;
+        client_stash_feed(cl);
+        client_flush(cl);
+    }
 }
 
 int64_t server_step(struct server *s, int64_t now_us)
@@ -264,17 +263,17 @@ int64_t server_step(struct server *s, int64_t now_us)
     struct client *cl, *next;
     int64_t at, first = INT64_MAX;
 
+    dirty_flush(s);
     DL_FOREACH_SAFE (s->clients, cl, next) {
         if (cl->step == CLOSE_STEP_NONE && client_deadline_us(cl) <= now_us)
             door_core_refuse(s->core, &cl->peer, CLOSE_UNAUTHENTICATED, "no_token", now_us);
         at = client_deadline_us(cl);
         if (at <= now_us || cl->step == CLOSE_STEP_FLUSH)
-            client_step(cl, now_us); /* may free it */
-    }
-    DL_FOREACH (s->clients, cl) {
+            client_step(cl, now_us);
         at = client_deadline_us(cl);
         first = at < first ? at : first;
     }
+    dirty_flush(s);
     return first;
 }
 
@@ -371,9 +370,19 @@ struct spool *server_spool(const struct server *s)
     return s->spool;
 }
 
-char *server_declined(struct server *s)
+struct loop *server_loop(const struct server *s)
 {
-    return s->declined;
+    return s->loop;
+}
+
+struct ssl_ctx_st *server_tls(const struct server *s)
+{
+    return s->tls;
+}
+
+char *server_scratch(const struct server *s)
+{
+    return s->scratch;
 }
 
 const struct id *server_session(const struct server *s)

@@ -12,6 +12,7 @@
 
 struct client;
 struct server;
+struct ssl_ctx_st;
 
 extern const struct bridge_ops client_bridge_ops; /* whose clients are those of a server */
 
@@ -49,9 +50,13 @@ size_t server_count(const struct server *s);
 struct door_core *server_core(const struct server *s);
 struct agent *server_agent(const struct server *s);
 struct spool *server_spool(const struct server *s);
-char *server_declined(struct server *s);
+struct loop *server_loop(const struct server *s);
+struct ssl_ctx_st *server_tls(const struct server *s);
+char *server_scratch(const struct server *s); /* CLIENT_RX_MAX bytes to read into */
 const struct id *server_session(const struct server *s);
 bool server_origin_allowed(const struct server *s, const char *origin);
+void server_dirty(struct server *s,
+                  struct client *cl); /* client_flush it at the end of this round */
 void server_gone(struct server *s, struct client *cl);    /* frees it */
 void server_drained(struct server *s, struct client *cl); /* its queue got shorter */
 
