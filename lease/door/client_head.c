@@ -80,9 +80,9 @@ static void protocol_choose(const char *offer, char out[static CLIENT_NAME_MAX])
 
     out[0] = '\0';
     if (http_list_has(offer, CLIENT_PROTOCOL))
-        strcpy(out, CLIENT_PROTOCOL);
+        snprintf(out, CLIENT_NAME_MAX, "%s", CLIENT_PROTOCOL);
     else if (len < CLIENT_NAME_MAX && strchr(", \t", first[len]))
-        memcpy(out, first, len), out[len] = '\0';
+        snprintf(out, CLIENT_NAME_MAX, "%.*s", (int)len, first);
 }
 
 static void accept_put(struct client *cl, const struct http_head *head)

@@ -4,7 +4,6 @@
 #include <limits.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -234,31 +233,29 @@ static int frames_taken(struct wire *w, const struct iovec *frames, int n, size_
 
 int wire_send(struct wire *w, const struct iovec *frames, int n)
 {
-    struct iovec iov[1 + WIRE_FRAMES_MAX] = {
-        {w->kept.data ? w->kept.data + w->kept_at : NULL, wire_kept(w)}};
-    size_t kept = iov[0].iov_len, skip = kept == 0, sent;
-    ssize_t r;
+    struct iovec all[1 + WIRE_FRAMES_MAX], *iov = all;
+    size_t kept = wire_kept(w);
+    ssize_t sent;
 
     if (w->broken)
         return -1;
     if (w->blocked)
         return 0;
-    memcpy(iov + 1, frames, (size_t)n * sizeof(*frames));
-    r = (size_t)n + 1 - skip == 0 ? 0
-        : w->ssl                  ? tls_write(w, iov + skip, (size_t)n + 1 - skip)
-                                  : plain_write(w, iov + skip, (size_t)n + 1 - skip);
-    if (r < 0)
-        return broke(w);
-    sent = (size_t)r;
-    if (sent < kept) {
-        kept_sent(w, sent);
-        w->blocked = true;
-        loop_fd_write(w->watch);
-        return 0;
-    }
     if (kept > 0)
-        kept_sent(w, kept);
-    return frames_taken(w, frames, n, sent - kept);
+        *iov++ = (struct iovec){w->kept.data + w->kept_at, kept};
+    for (int i = 0; i < n; i++)
+        *iov++ = frames[i];
+    sent =
+        w->ssl ? tls_write(w, all, (size_t)(iov - all)) : plain_write(w, all, (size_t)(iov - all));
+    if (sent < 0)
+        return broke(w);
+    if (kept > 0)
+        kept_sent(w, (size_t)sent < kept ? (size_t)sent : kept);
+    if ((size_t)sent >= kept)
+        return frames_taken(w, frames, n, (size_t)sent - kept);
+    w->blocked = true;
+    loop_fd_write(w->watch);
+    return 0;
 }
 
 int wire_flush(struct wire *w)
