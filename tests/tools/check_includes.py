@@ -44,7 +44,6 @@ LIBRARIES = {
         "gateway/http_callback.c",
         "gateway/ws_callback.c",
         "gateway/conn.c",
-        "lease/door/client*",
         "lease/door/loop*",
         "gateway/cli/door_client.c",
     ],
