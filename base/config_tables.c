@@ -55,6 +55,8 @@ static const struct field http_fields[] = {
     FIELD_INT(struct config_http, port, .min = 0, .max = 65535, .def = "8123"),
     FIELD_INT(struct config_http, max_body_bytes, .min = 1, .max = INT64_C(1) << 30,
               .def = "1048576"),
+    FIELD_INT(struct config_http, max_connections_per_address, .min = 0, .max = COUNT_MAX,
+              .def = "1000"),
     FIELD_STRLIST(struct config_http, origins, .max = CONFIG_LIST_MAX),
     FIELD_OBJECT(struct config_http, tls, http_tls_fields),
     {0},

@@ -20,6 +20,7 @@ const char config_template[] =
     "  host: 127.0.0.1\n"
     "  port: 8123                              # 0 = any free one, see <run_dir>/ready\n"
     "  max_body_bytes: 1048576                 # of a JSON request\n"
+    "  max_connections_per_address: 1000       # 0: any number, as behind a proxy\n"
     "  origins: []                             # of browsers' pages that may open a WebSocket\n"
     "  tls:                                    # both of cert_file and key_file turn it on\n"
     "    cert_file: \"\"\n"

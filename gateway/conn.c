@@ -29,7 +29,12 @@ static int64_t now_us(void)
     return clock_boot_us(&clock_system);
 }
 
-static struct conn *conn_new(struct listener *l, const char *peer)
+static size_t address_cap(const struct server *s)
+{
+    return (size_t)s->cfg->http.max_connections_per_address;
+}
+
+static struct conn *conn_new(struct listener *l, const char *peer, struct peer *from)
 {
     struct server *s = l->server;
     struct conn *c = calloc(1, sizeof *c);
@@ -47,7 +52,9 @@ static struct conn *conn_new(struct listener *l, const char *peer)
     (void)snprintf(c->peer, sizeof c->peer, "%s", peer);
     buf_init(&c->http.head, HTTP_HEAD_MAX);
     buf_init(&c->http.stash, CONN_STASH_MAX * 2);
-    conn_deadline(c, CONN_FIRST_MS);
+    c->from = from;
+    c->beyond = from != NULL && from->conns > address_cap(s);
+    conn_deadline(c, c->beyond ? CONN_BEYOND_MS : CONN_FIRST_MS);
     HASH_ADD(hh, s->conns, id, sizeof c->id, c);
     l->conns++;
     return c;
@@ -57,6 +64,7 @@ void conn_free(struct conn *c)
 {
     HASH_DEL(c->server->conns, c);
     c->listener->conns--;
+    peers_leave(&c->server->peers, c->from);
     c->dead = true;
     if (c->corked) {
         DL_DELETE2(c->server->corked, c, corked_prev, corked_next);
@@ -463,10 +471,17 @@ void conn_make_room(const struct listener *l)
 
 /* --- libwebsockets --------------------------------------------------------------------------- */
 
-void conn_adopt(struct listener *l, int fd, const char *peer)
+bool conn_is_beyond(struct conn *c)
 {
-    struct conn *c = conn_new(l, peer);
+    c->beyond = c->beyond && c->from->conns > address_cap(c->server);
+    return c->beyond;
+}
+
+void conn_adopt(struct listener *l, int fd, const char *peer, struct peer *from)
+{
+    struct conn *c = conn_new(l, peer, from);
     if (c == NULL) {
+        peers_leave(&l->server->peers, from);
         (void)close(fd);
         return;
     }

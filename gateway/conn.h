@@ -27,6 +27,7 @@ struct lws;
 #define CONN_UNREAD_MS   30000 /* output that makes no progress */
 #define CONN_STALL_MS    30000 /* a streamed body of which nothing comes … */
 #define CONN_PIECE_MS    60000 /* … or not SERVER_PIECE bytes; the same of what is not read */
+#define CONN_BEYOND_MS   5000  /* for the request of one whose address has too many */
 #define CONN_LINGER_MS   2000  /* what the peer still sends after our last byte is thrown away */
 #define CONN_REST_MS     10000 /* the same, when it is in the middle of a long body */
 #define CONN_WS_CLOSE_MS 2000  /* our Close frame to the peer's */
@@ -118,6 +119,8 @@ struct conn {
     bool corked;
     struct conn *corked_prev, *corked_next;
 
+    struct peer *from;         /* its address, counted; NULL: there is no cap */
+    bool beyond;               /* when it came its address had too many */
     bool served;               /* a request has been complete */
     int64_t silent_us;         /* boot clock: since when a request is waited for */
     int64_t deadline_us;       /* boot clock; 0: none */
@@ -130,9 +133,12 @@ struct conn {
 };
 
 struct listener;
+struct peer;
 
-/* A connection of the accepted socket, which it takes. */
-void conn_adopt(struct listener *l, int fd, const char *peer);
+/* A connection of the accepted socket, which it takes, as it does the count in `from` (may be NULL).
+ * One beyond the cap has a short time, and is refused unless there is room when its request is there. */
+void conn_adopt(struct listener *l, int fd, const char *peer, struct peer *from);
+bool conn_is_beyond(struct conn *c);
 void conn_free(struct conn *c);                        /* tells the handler what it has to know */
 struct conn *conn_find(struct server *s, uint64_t id); /* NULL: gone, or going */
 

@@ -198,6 +198,14 @@ static void body_begin(struct conn *c, const struct http_head *head, struct http
     }
 }
 
+static void refuse_address(struct conn *c, struct http_request *r)
+{
+    struct err e;
+    c->server->refused_addresses++;
+    err_set(&e, ERR_RATE_LIMITED, "too many connections from one address at a time");
+    http_refuse(c, r, &e);
+}
+
 static void head_done(struct conn *c, bool more)
 {
     struct http_head head;
@@ -210,6 +218,8 @@ static void head_done(struct conn *c, bool more)
     c->http.close = head.minor == 0 || head.connection_close || c->server->draining;
     if (bad != 0 || r == NULL) {
         http_refuse(c, r, &e);
+    } else if (conn_is_beyond(c)) {
+        refuse_address(c, r);
     } else if (head.connection_upgrade && strcasecmp(head.field[HDR_UPGRADE], "websocket") == 0) {
         ws_upgrade(c, &head, r);
     } else {
@@ -239,7 +249,7 @@ static size_t feed_head(struct conn *c, const char *data, size_t len)
         if (*data == '\r' || *data == '\n') {
             return 1; /* an empty line before a request is allowed */
         }
-        conn_deadline(c, CONN_HEAD_MS);
+        conn_deadline(c, c->beyond ? CONN_BEYOND_MS : CONN_HEAD_MS);
     }
     size_t seen = head->len;
     size_t take = len < HTTP_HEAD_MAX - seen ? len : HTTP_HEAD_MAX - seen;

@@ -76,6 +76,9 @@ static const struct metric_spec specs[METERS] = {
                            .help = "Open connections to the gateway.",
                            .kind = METRIC_GAUGE,
                            LABEL("kind", connection_values)},
+    [METER_CONNECTIONS_REFUSED] = {.name = "leasehold_connections_refused_total",
+                                   .help = "Connections of addresses that had too many.",
+                                   .kind = METRIC_COUNTER},
     [METER_REQUESTS] = {.name = "leasehold_requests_total",
                         .help = "Calls answered, by operation and status.",
                         .kind = METRIC_COUNTER,
@@ -502,6 +505,7 @@ void meters_collect(const struct services *s)
     metric_set(m->metric[METER_CONNECTIONS], 0, 0,
                (int64_t)(connections.connections - connections.websockets));
     metric_set(m->metric[METER_CONNECTIONS], 1, 0, (int64_t)connections.websockets);
+    metric_set(m->metric[METER_CONNECTIONS_REFUSED], 0, 0, (int64_t)connections.refused_addresses);
     sessions_counts(s->sessions, &sessions);
     metric_set(m->metric[METER_SANDBOX_ACTIVE], 0, 0, (int64_t)sessions.running);
     metric_set(m->metric[METER_WATCHES], 0, 0, (int64_t)sessions.watches);

@@ -286,7 +286,9 @@ struct inbox *server_inbox(struct server *s)
 
 void server_counts(const struct server *s, struct server_counts *ret)
 {
-    *ret = (struct server_counts){.connections = HASH_COUNT(s->conns), .websockets = s->websockets};
+    *ret = (struct server_counts){.connections = HASH_COUNT(s->conns),
+                                  .websockets = s->websockets,
+                                  .refused_addresses = s->refused_addresses};
 }
 
 bool server_control_socket_ok(const struct server *s)

@@ -140,6 +140,7 @@ void server_stop(struct server *s);
 
 struct server_counts {
     size_t connections, websockets; /* the latter among the former */
+    uint64_t refused_addresses;     /* so far, because their address had too many */
 };
 void server_counts(const struct server *s, struct server_counts *ret);
 size_t server_connections_max(const struct server *s); /* of clients */

@@ -53,6 +53,44 @@ static void tcp_options(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
 }
 
+/* Counts it in *ret (NULL: there is no cap). False: its address has so many more than it may that it is
+ * not even told. */
+static bool peer_counted(struct listener *l, const struct sockaddr_storage *addr, struct peer **ret)
+{
+    struct server *s = l->server;
+    size_t cap = (size_t)s->cfg->http.max_connections_per_address;
+    struct peer_group group;
+    struct peer *p;
+    *ret = NULL;
+    if (l->local || cap == 0) {
+        return true;
+    }
+    peer_group_of(addr, &group);
+    p = peers_enter(&s->peers, &group);
+    if (p == NULL || p->conns <= cap + peers_told_beyond(cap)) {
+        *ret = p;
+        return true;
+    }
+    peers_leave(&s->peers, p);
+    s->refused_addresses++;
+    return false;
+}
+
+static void peer_tell(const struct listener *l, struct peer *p, const char *address)
+{
+    if (p == NULL) {
+        return;
+    }
+    size_t cap = (size_t)l->server->cfg->http.max_connections_per_address;
+    if (p->conns > cap && !p->told) {
+        log_event(l->server->log, LOG_WARNING, "address_over_connections",
+                  LF_STR("address", address), LF_INT("connections", p->conns));
+        p->told = true;
+    } else if (p->conns <= cap / 2) {
+        p->told = false;
+    }
+}
+
 /* Returns false when there is nothing more to accept now. */
 static bool accept_one(struct listener *l)
 {
@@ -72,12 +110,18 @@ static bool accept_one(struct listener *l)
         }
         return false;
     }
+    struct peer *from;
+    if (!peer_counted(l, &addr, &from)) {
+        (void)close(fd);
+        return true;
+    }
     char peer[64];
     peer_name(l, &addr, peer, sizeof peer);
+    peer_tell(l, from, peer);
     if (!l->local) {
         tcp_options(fd);
     }
-    conn_adopt(l, fd, peer);
+    conn_adopt(l, fd, peer, from);
     return true;
 }
 

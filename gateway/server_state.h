@@ -8,6 +8,7 @@
 #include <uv.h>
 
 #include "conn.h"
+#include "peers.h"
 #include "server.h"
 
 struct lws_context;
@@ -45,8 +46,10 @@ struct server {
     uint64_t turn_ns, idle_ns; /* then: the time, and what of it the loop has waited */
 
     struct conn *conns;
-    bool corking;        /* frames are gathered … */
-    struct conn *corked; /* … on these connections */
+    struct peer *peers;         /* the addresses of those that came by TCP, if there is a cap */
+    uint64_t refused_addresses; /* connections of addresses that had too many */
+    bool corking;               /* frames are gathered … */
+    struct conn *corked;        /* … on these connections */
     uint64_t last_conn;
     size_t open_requests, websockets;
     bool draining; /* no new requests */

@@ -26,7 +26,8 @@ struct config_app {
 struct config_http {
     char *host;
     int64_t port, max_body_bytes;
-    struct list origins; /* char * */
+    int64_t max_connections_per_address; /* 0: any number */
+    struct list origins;                 /* char * */
     struct config_tls tls;
 };
 

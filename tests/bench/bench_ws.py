@@ -36,6 +36,7 @@ FANOUTS = 5
 GETS, GET_CONNECTIONS = 20000, 16
 CONFIG = {
     "logging": {"level": "error"},
+    "http": {"max_connections_per_address": 0},
     "security": {"rate_limit": {"requests_per_second": 1000000, "burst": 1000000}},
 }
 TOKEN = "bench-of-sessions"

@@ -256,6 +256,81 @@ class Strangers(unittest.TestCase):
         )
 
 
+class Addresses(unittest.TestCase):
+    """One address may have so many connections; the unix socket is no address."""
+
+    CAP = 4
+    HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+
+    def setUp(self):
+        self.gateway = Gateway.for_test(self, {"http": {"max_connections_per_address": self.CAP}})
+        self.socks = []
+        self.addCleanup(lambda: [s.close() for s in self.socks])
+
+    def dial(self, unix=False):
+        sock = socket.socket(socket.AF_UNIX if unix else socket.AF_INET)
+        sock.settimeout(10)
+        url = urllib.parse.urlsplit(self.gateway.url)
+        path = os.path.join(self.gateway.run_dir, "control.sock")
+        sock.connect(path if unix else (url.hostname, url.port))
+        self.socks.append(sock)
+        return sock
+
+    def status(self, sock):
+        """Of an answer, or 0 when there is none; what is refused is closed."""
+        try:
+            sock.sendall(self.HEALTH)
+            answer = http.client.HTTPResponse(sock)
+            answer.begin()
+            body = json.loads(answer.read())
+        except (http.client.BadStatusLine, ConnectionError):
+            return 0
+        if answer.status != 200:
+            self.assertEqual((answer.status, body["code"]), (429, "rate_limited"))
+            self.assertEqual(answer.headers["Connection"], "close")
+            self.assertEqual(sock.recv(1), b"")
+        return answer.status
+
+    def metric(self):
+        sock = self.dial(unix=True)
+        sock.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        answer = http.client.HTTPResponse(sock)
+        answer.begin()
+        lines = answer.read().decode().splitlines()
+        [value] = [x.split()[1] for x in lines if x.startswith("leasehold_connections_refused_total ")]
+        return int(float(value))
+
+    def test_further_connections_of_an_address_are_refused_until_one_has_gone(self):
+        held = [self.dial() for _ in range(self.CAP)]
+        self.assertEqual([self.status(s) for s in held], [200] * self.CAP)
+        self.assertEqual(self.status(self.dial()), 429)
+        self.assertEqual([self.status(self.dial(unix=True)) for _ in range(8)], [200] * 8)
+        self.assertEqual([self.status(s) for s in held], [200] * self.CAP)  # they go on
+        self.assertEqual(self.metric(), 1)
+        [line] = self.gateway.log_lines("address_over_connections")
+        self.assertEqual(line["address"], "127.0.0.1")
+        held.pop().close()
+        self.assertTrue(until(lambda: self.status(self.dial()) == 200))
+
+    def test_of_a_flood_most_are_closed_unheard_and_those_that_say_nothing_soon(self):
+        held = [self.dial() for _ in range(self.CAP)]
+        self.assertEqual([self.status(s) for s in held], [200] * self.CAP)
+        begin = time.monotonic()
+        flood = [self.dial() for _ in range(60)]
+        ends = [s.recv(1) == b"" for s in flood if not self.is_reset(s)]
+        self.assertTrue(all(ends))
+        self.assertLess(time.monotonic() - begin, 20)  # silent ones at all: 30 s
+        self.assertGreater(self.metric(), 60 - 20)
+        self.assertEqual([self.status(s) for s in held], [200] * self.CAP)
+
+    @staticmethod
+    def is_reset(sock):
+        try:
+            return sock.recv(1, socket.MSG_PEEK) == b""
+        except ConnectionResetError:
+            return True
+
+
 class Watches(unittest.TestCase):
     """Beyond the number of processes that are watched a death is noticed by way of the door."""
 

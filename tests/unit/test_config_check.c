@@ -23,7 +23,8 @@ static void unknown_keys_name_line_and_key(void **state)
     (void)state;
     assert_refused("app: {name: x}\nhttps: {}\n", ":2: https is unknown; known: app, run_dir, ");
     assert_refused("http:\n  port: 1\n  prot: 2\n",
-                   ":3: http.prot is unknown; known: host, port, max_body_bytes, origins, tls");
+                   ":3: http.prot is unknown; known: host, port, max_body_bytes, "
+                   "max_connections_per_address, origins, tls");
     assert_refused("http:\n  tls:\n    cert: x\n",
                    ":3: http.tls.cert is unknown; known: cert_file");
     assert_refused("profiles:\n  - name: a\n    command: [x]\n  - name: b\n    comand: [x]\n",
