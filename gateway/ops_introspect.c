@@ -25,49 +25,6 @@ const struct field introspect_out[] = {
     {0},
 };
 
-/* What the token says of itself selects the session it is held against; a forged one fails there. */
-static bool verify(struct call *c, const char *token, const struct sandbox *session,
-                   struct token_claims *ret)
-{
-    const struct lease_policy *p = &c->s->policy;
-    const struct token_expect expect = {
-        .iss = p->issuer,
-        .node = p->node,
-        .session_id = session->session_id,
-        .ep = session->generation,
-        .now = clock_wall_ms(c->s->clock) / 1000,
-        .leeway = p->skew_s,
-        .ttl_max = p->ttl_max_s,
-    };
-
-    return token_verify(c->s->keys, token, strlen(token), &expect, ret) == TOKEN_OK;
-}
-
-static bool is_open(const struct lease *l)
-{
-    return l->state == LEASE_PENDING || l->state == LEASE_ACTIVE;
-}
-
-/* ERR_NOT_FOUND: inactive. */
-static int look(struct call *c, const char *token, struct token_claims *ret, struct err *e)
-{
-    struct token_claims claims;
-    struct sandbox session;
-    struct lease lease;
-
-    if (token_parse(token, strlen(token), &claims) != TOKEN_OK)
-        return err_set(e, ERR_NOT_FOUND, "not a token");
-    if (store_sandbox_get(c->tx, &claims.session_id, &session, e))
-        return -1;
-    if (session.status != SANDBOX_RUNNING || !verify(c, token, &session, ret))
-        return err_set(e, ERR_NOT_FOUND, "not a token of this session");
-    if (lease_visible(c->tx, &c->caller, &ret->lease_id, &lease, e))
-        return -1;
-    return is_open(&lease) && id_equal(&lease.session_id, &ret->session_id)
-               ? 0
-               : err_set(e, ERR_NOT_FOUND, "the lease has ended");
-}
-
 static char *scope_words(struct call *c, unsigned scope)
 {
     struct buf words;
@@ -87,14 +44,13 @@ int op_lease_introspect(struct call *c, struct err *e)
     const struct introspect_args *a = c->args;
     struct introspected *out = c->result;
     struct token_claims claims;
-    struct err why;
+    bool active;
 
-    if (look(c, a->token, &claims, &why)) {
-        if (why.code == ERR_NOT_FOUND)
-            return 0;
-        *e = why;
+    if (lease_introspect(c->tx, &c->s->policy, c->s->keys, &c->caller, a->token, &active, &claims,
+                         e))
         return -1;
-    }
+    if (!active)
+        return 0;
     *out = (struct introspected){.active = true,
                                  .jti = claims.lease_id,
                                  .sub = claims.user_id,

@@ -59,6 +59,12 @@ int lease_renew(struct store_tx *tx, const struct lease_policy *p, const char *k
 int lease_visible(struct store_tx *tx, const struct caller *caller, const struct id *lease_id,
                   struct lease *ret, struct err *e) MUST_CHECK;
 
+/* Would its door admit the token now, as far as rows and keys tell? To who may not see the lease no token
+ * of it is active. Reads only; *ret is filled only of an active one. */
+int lease_introspect(struct store_tx *tx, const struct lease_policy *p, const struct keyset *keys,
+                     const struct caller *caller, const char *token, bool *ret_active,
+                     struct token_claims *ret, struct err *e) MUST_CHECK;
+
 /* How a lease ends before its time. */
 struct lease_ending {
     int code;           /* the door's close code */

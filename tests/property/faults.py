@@ -112,6 +112,12 @@ FAULTS = [
         "if (!FAULT(@) && l.state != LEASE_PENDING && l.state != LEASE_ACTIVE)",
     ),
     (
+        "the token of a lease that ends is told to let in",
+        "lease/rules_introspect.c",
+        "return lease_is_open(&lease) && id_equal",
+        "return (FAULT(@) || lease_is_open(&lease)) && id_equal",
+    ),
+    (
         "a bulk revocation leaves one out",
         "lease/rules_end.c",
         "    s->n++;\n",

@@ -46,6 +46,7 @@ void invariant_13_no_lease_beyond_rights(struct sim *s);
 void invariant_14_only_live_admits(struct sim *s, const struct sim_door *d);
 void invariant_14_sealed_has_no_connection(struct sim *s, const struct sim_door *d);
 void invariant_15_no_authority_no_knowledge(struct sim *s, const struct op *op);
+void invariant_15_introspection_is_true(struct sim *s, int lease, bool told, bool is);
 
 /* What has to become of a token that is presented. */
 enum expected { EXPECT_ANY, EXPECT_REFUSED, EXPECT_ADMITTED, EXPECT_WAITING, EXPECT_PROVING };

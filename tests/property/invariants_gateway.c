@@ -181,6 +181,13 @@ void invariant_15_no_authority_no_knowledge(struct sim *s, const struct op *op)
         sim_fail(s, "invariant_15", "%s tells of a lease: %s", op_name(op->kind), op->job.e.msg);
 }
 
+void invariant_15_introspection_is_true(struct sim *s, int lease, bool told, bool is)
+{
+    if (told != is)
+        sim_fail(s, "invariant_15", "introspection calls a token of %s %s",
+                 SHORT(&s->leases[lease].l.lease_id), told ? "active" : "inactive");
+}
+
 void invariants_answered(struct sim *s, const struct op *op)
 {
     invariant_05_durable_before_visible(s, op);

@@ -46,6 +46,8 @@ const char *const seen_names[SEEN_KINDS] = {
     [SEEN_DOOR_DEAD] = "door_dead",
     [SEEN_BURST] = "burst",
     [SEEN_FULL] = "disk_full",
+    [SEEN_ACTIVE] = "told_active",
+    [SEEN_INACTIVE] = "told_inactive",
 };
 
 /* --- chance and time of the code under test ---------------------------------------------------- */
@@ -310,6 +312,7 @@ struct sim *sim_new(uint64_t seed)
     s->seed = seed;
     s->rng.state = seed;
     s->ids.state = seed ^ UINT64_C(0x1d5eed);
+    s->questions.state = seed ^ UINT64_C(0xa5ced);
     ids_of = &s->ids;
     s->trace_hash = UINT64_C(0xcbf29ce484222325);
     s->trace_on = getenv("SIM_TRACE") != NULL;
@@ -392,6 +395,8 @@ bool sim_run(struct sim *s, int64_t steps)
     for (int64_t end = s->step + steps; s->step < end && !s->failed; s->step++) {
         sim_act(s);
         invariants_always(s);
+        if (!s->failed)
+            introspect_any(s);
         if (!s->failed)
             sim_advance(s, pause_us(s));
         if (s->step % 16 == 0 && !s->failed)

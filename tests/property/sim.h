@@ -254,13 +254,15 @@ enum seen {
     SEEN_DOOR_DEAD,
     SEEN_BURST,
     SEEN_FULL,
+    SEEN_ACTIVE,
+    SEEN_INACTIVE,
     SEEN_KINDS
 };
 extern const char *const seen_names[SEEN_KINDS];
 
 struct sim {
     uint64_t seed;
-    struct sim_rng rng, ids;
+    struct sim_rng rng, ids, questions;
     int64_t step;
     int64_t writes_at_rest; /* of the disk */
     bool quiet;             /* no trouble but what the test makes */
@@ -396,6 +398,10 @@ bool facts_may(const struct sim *s, int api, const struct id *user_id);
 bool facts_open(const struct lease_fact *f);
 int facts_signer(const struct sim *s, const char *kid);
 void facts_learn(struct sim *s, int64_t audit_n); /* a broken-off group: was it committed? */
+
+/* --- introspection (sim_introspect.c) ---------------------------------------------------------- */
+
+void introspect_any(struct sim *s); /* asks of some token, for some caller */
 
 /* --- what happens (sim_actions.c) -------------------------------------------------------------- */
 
