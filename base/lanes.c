@@ -46,15 +46,22 @@ struct lane {
     struct lane_meters meters;
     pthread_mutex_t lock;
     pthread_cond_t ready;  /* for one of the idle: something is ready; for all: the lane closes */
-    size_t idle;           /* guarded by lock: threads that wait for that */
+    pthread_cond_t place;  /* one is free for a job that comes back from aside */
+    size_t idle;           /* guarded by lock: threads that wait for `ready` */
     bool waking;           /* guarded by lock: one of them has been called and has not come yet */
     struct owner *owners;  /* guarded by lock */
     struct owner *turns;   /* guarded by lock: those with something that a thread may take now */
     struct key_slot *keys; /* guarded by lock */
     size_t waiting;        /* guarded by lock: in the queue and behind keys */
     bool closing;          /* guarded by lock */
+    size_t places;         /* for jobs that run; a job aside has none */
+    size_t running;        /* guarded by lock: places in use */
+    size_t aside;          /* guarded by lock: jobs that have left their place */
+    size_t returning;      /* guarded by lock: and wait for one again */
     atomic_size_t depth;   /* written under lock, read by any thread */
     atomic_size_t n_keys;  /* written under lock, read by any thread */
+    pthread_t *spares;     /* that take the places of jobs aside */
+    unsigned n_spares;
     unsigned n_threads;
     pthread_t threads[];
 };
@@ -152,11 +159,17 @@ static void make_ready(struct lane *l, struct job *job)
     queue_push(&o->ready, job);
 }
 
+/* Under the lock. Who comes back from aside goes first. */
+static bool has_place(const struct lane *l)
+{
+    return l->running + l->returning < l->places;
+}
+
 /* One comes at a time, and calls the next if there is more than it takes: a thread that is busy with
  * short jobs has often taken them before another one is there. Call it, with the lock given back. */
 static bool needs_thread(struct lane *l)
 {
-    bool needs = l->turns != NULL && l->idle > 0 && !l->waking;
+    bool needs = l->turns != NULL && has_place(l) && l->idle > 0 && !l->waking;
     l->waking |= needs;
     return needs;
 }
@@ -255,19 +268,36 @@ static struct queue take_share(struct lane *l, size_t *ret_n)
     return taken;
 }
 
+/* Under the lock. */
+static void place_leave(struct lane *l)
+{
+    l->running--;
+    if (l->returning > 0) {
+        pthread_cond_signal(&l->place);
+    }
+}
+
 /* None: the lane has closed and everything has run. A closing lane's jobs behind a key need no
- * further thread: the one that runs their predecessor takes them from the queue itself. */
-static struct queue take(struct lane *l, size_t *ret_n)
+ * further thread: the one that runs their predecessor takes them from the queue itself. Nobody is
+ * woken for the place that a thread leaves: it looks for the next job itself. */
+static struct queue take(struct lane *l, bool has_run, size_t *ret_n)
 {
     pthread_mutex_lock(&l->lock);
-    while (l->turns == NULL && !l->closing) {
+    if (has_run) {
+        place_leave(l);
+    }
+    while (l->turns == NULL ? !l->closing : !has_place(l)) {
         l->idle++;
         pthread_cond_wait(&l->ready, &l->lock);
         l->idle--;
         l->waking = false;
     }
     struct queue taken = take_share(l, ret_n);
+    l->running += *ret_n > 0;
     bool more = needs_thread(l);
+    if (*ret_n == 0) { /* those that wait for a place need none any more */
+        pthread_cond_broadcast(&l->ready);
+    }
     pthread_mutex_unlock(&l->lock);
     if (more) {
         pthread_cond_signal(&l->ready);
@@ -288,7 +318,7 @@ static void *serve(void *arg)
 {
     struct lane *l = arg;
     size_t n;
-    for (struct queue taken = take(l, &n); n > 0; taken = take(l, &n)) {
+    for (struct queue taken = take(l, false, &n); n > 0; taken = take(l, true, &n)) {
         struct id key = taken.last->key; /* jobs with a key are taken one by one */
         run_all(l, taken.first);
         atomic_fetch_sub(&l->depth, n);
@@ -316,16 +346,16 @@ static void block_signals(sigset_t *ret_before)
     pthread_sigmask(SIG_SETMASK, &all, ret_before);
 }
 
-static int start_threads(struct lane *l, unsigned threads)
+static int start_threads(struct lane *l, pthread_t *threads, unsigned *n, unsigned wanted)
 {
     sigset_t before;
     int rc = 0;
     block_signals(&before);
-    while (rc == 0 && l->n_threads < threads) {
-        rc = pthread_create(&l->threads[l->n_threads], NULL, serve, l);
+    while (rc == 0 && *n < wanted) {
+        rc = pthread_create(&threads[*n], NULL, serve, l);
         if (rc == 0) {
-            pthread_setname_np(l->threads[l->n_threads], l->name);
-            l->n_threads++;
+            pthread_setname_np(threads[*n], l->name);
+            (*n)++;
         }
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -343,11 +373,12 @@ struct lane *lane_new(const char *name, unsigned threads, size_t queue_max, stru
     l->in = in;
     l->queue_max = queue_max;
     l->batch = 1;
-    l->shares = threads;
+    l->shares = l->places = threads;
     snprintf(l->name, sizeof(l->name), "%s", name);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->ready, NULL);
-    int rc = start_threads(l, threads);
+    pthread_cond_init(&l->place, NULL);
+    int rc = start_threads(l, l->threads, &l->n_threads, threads);
     if (rc != 0) {
         err_sys(e, ERR_INTERNAL, rc, "start a thread of lane %s", name);
         lane_free(l);
@@ -368,10 +399,61 @@ void lane_free(struct lane *l)
     for (unsigned i = 0; i < l->n_threads; i++) {
         pthread_join(l->threads[i], NULL);
     }
+    for (unsigned i = 0; i < l->n_spares; i++) {
+        pthread_join(l->spares[i], NULL);
+    }
+    free(l->spares);
+    pthread_cond_destroy(&l->place);
     pthread_cond_destroy(&l->ready);
     pthread_mutex_destroy(&l->lock);
     free(l);
 }
+
+/* --- jobs aside ------------------------------------------------------------------------------ */
+
+int lane_spare(struct lane *l, unsigned most, struct err *e)
+{
+    l->spares = calloc(most, sizeof(l->spares[0]));
+    if (l->spares == NULL) {
+        return err_set(e, ERR_INTERNAL, "no memory for lane %s", l->name);
+    }
+    int rc = start_threads(l, l->spares, &l->n_spares, most);
+    return rc != 0 ? err_sys(e, ERR_INTERNAL, rc, "start a thread of lane %s", l->name) : 0;
+}
+
+int lane_aside_begin(struct lane *l, struct err *e)
+{
+    int rc = 0;
+    bool more = false;
+    pthread_mutex_lock(&l->lock);
+    if (l->aside >= l->n_spares) {
+        rc = err_set(e, ERR_BUSY, "too much waits in lane %s already", l->name);
+    } else {
+        l->aside++;
+        place_leave(l);
+        more = needs_thread(l);
+    }
+    pthread_mutex_unlock(&l->lock);
+    if (more) {
+        pthread_cond_signal(&l->ready);
+    }
+    return rc;
+}
+
+void lane_aside_end(struct lane *l)
+{
+    pthread_mutex_lock(&l->lock);
+    l->returning++;
+    while (l->running >= l->places) {
+        pthread_cond_wait(&l->place, &l->lock);
+    }
+    l->returning--;
+    l->aside--;
+    l->running++;
+    pthread_mutex_unlock(&l->lock);
+}
+
+/* --- submission ------------------------------------------------------------------------------ */
 
 static int submit(struct lane *l, struct job *job, const struct id *key, struct err *e)
 {

@@ -68,6 +68,15 @@ int lane_submit_keyed(struct lane *l, const struct id *key, struct job *job,
 int lane_call(struct lane *l, const struct id *key, void (*fn)(void *arg), void *arg,
               struct err *e) MUST_CHECK;
 
+/* A job that has to wait for long, for something that takes none of the machine's time, steps aside:
+ * another job runs in its place, its key stays its own. `most` jobs may at once, each with a thread
+ * made here (before the first job). */
+int lane_spare(struct lane *l, unsigned most, struct err *e) MUST_CHECK;
+
+/* On the job's thread. ERR_BUSY: so many are aside already. The end waits for a place. */
+int lane_aside_begin(struct lane *l, struct err *e) MUST_CHECK;
+void lane_aside_end(struct lane *l);
+
 /* What a lane records, with its index among the values of their first label. */
 struct lane_meters {
     unsigned lane;

@@ -515,6 +515,73 @@ static void jobs_that_block_find_a_thread_each(void **state)
     }
 }
 
+/* --- jobs aside ----------------------------------------------------------------------------- */
+
+static void run_aside(struct job *job)
+{
+    struct test_job *t = (struct test_job *)job;
+    struct err e;
+    if (lane_aside_begin(t->w->lane, &e) != 0) {
+        assert_int_equal(e.code, ERR_BUSY);
+        atomic_fetch_add(&t->w->overlaps, 1);
+        return;
+    }
+    run_gated(job);
+    lane_aside_end(t->w->lane);
+}
+
+static void a_job_aside_leaves_its_place_and_keeps_its_key(void **state)
+{
+    (void)state;
+    struct id key = key_of(1);
+    struct err e;
+    lane_start(1, 100);
+    assert_int_equal(lane_spare(world.lane, 1, &e), 0);
+    assert_int_equal(lane_submit_keyed(world.lane, &key, prepare(0, run_aside, count_done), &e), 0);
+    sem_wait(&world.started);
+    assert_int_equal(lane_submit_keyed(world.lane, &key, prepare(1, count_run, count_done), &e), 0);
+    assert_int_equal(lane_submit(world.lane, prepare(2, count_run, count_done), &e), 0);
+    drain_until(1); /* that of no key, in the place of the one aside */
+    assert_int_equal(atomic_load(&world.ran), 1);
+    assert_int_equal(lane_submit(world.lane, prepare(3, run_aside, count_done), &e), 0);
+    drain_until(2); /* was refused: there is one spare */
+    assert_int_equal(atomic_load(&world.overlaps), 1);
+    sem_post(&world.gate);
+    drain_until(4);
+    assert_int_equal(atomic_load(&world.ran), 3);
+}
+
+static void run_aside_in_turn(struct job *job)
+{
+    struct test_job *t = (struct test_job *)job;
+    struct err e;
+    int rc = lane_aside_begin(t->w->lane, &e);
+    if (rc == 0) {
+        lane_aside_end(t->w->lane);
+    }
+    if (atomic_fetch_add(&t->w->running_of_key[0], 1) >= 2) {
+        atomic_fetch_add(&t->w->overlaps, 1);
+    }
+    atomic_fetch_sub(&t->w->running_of_key[0], 1);
+    count_run(job);
+}
+
+static void those_who_come_back_never_run_beyond_the_places(void **state)
+{
+    (void)state;
+    struct err e;
+    lane_start(2, JOBS);
+    assert_int_equal(lane_spare(world.lane, 4, &e), 0);
+    for (int i = 0; i < JOBS; i++) {
+        assert_int_equal(lane_submit(world.lane, prepare(i, run_aside_in_turn, count_done), &e), 0);
+    }
+    lane_free(world.lane); /* it closes while some are aside and some wait for a place */
+    world.lane = NULL;
+    drain_until(JOBS);
+    assert_int_equal(atomic_load(&world.ran), JOBS);
+    assert_int_equal(atomic_load(&world.overlaps), 0);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -537,6 +604,8 @@ int main(void)
         TEST(threads_leave_signals_to_the_loop),
         TEST(many_threads_may_submit),
         TEST(free_takes_null),
+        TEST(a_job_aside_leaves_its_place_and_keeps_its_key),
+        TEST(those_who_come_back_never_run_beyond_the_places),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
