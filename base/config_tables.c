@@ -91,6 +91,7 @@ static const struct field docker_tls_fields[] = {
 
 static const struct field docker_fields[] = {
     TEXT_NEEDED(struct config_docker, base_url, "unix:///var/run/docker.sock"),
+    SECONDS(struct config_docker, pull_timeout_seconds, "600"),
     FIELD_OBJECT(struct config_docker, tls, docker_tls_fields),
     {0},
 };

@@ -48,6 +48,7 @@ const char config_template[] =
     "\n"
     "docker:                                   # used by engine: docker\n"
     "  base_url: \"unix:///var/run/docker.sock\" # or tcp://host:2376 with tls\n"
+    "  pull_timeout_seconds: 600               # for an image that the engine does not have\n"
     "  tls:\n"
     "    ca_file: \"\"\n"
     "    cert_file: \"\"\n"

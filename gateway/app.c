@@ -164,6 +164,7 @@ static void on_term(void *ctx)
     server_stop_accepting(a->s.server);
     bot_ws_drain(a->s.bots);
     streams_drain(a->s.streams);
+    sessions_draining(a->s.sessions);
     drain_look(a);
 }
 

@@ -284,10 +284,15 @@ static int submit(struct call *c, struct err *e)
 
 static int64_t wait_s(const struct call *c)
 {
+    const struct config *cfg = c->s->cfg;
+    bool images = c->op->pulls && cfg->sandbox.engine == ENGINE_DOCKER;
+
     if (c->op->timeout_s)
         return c->op->timeout_s;
-    return c->op->lane == ON_RUNTIME ? c->s->cfg->sandbox.start_timeout_seconds + WAIT_START_S
-                                     : WAIT_S;
+    if (c->op->lane != ON_RUNTIME)
+        return WAIT_S;
+    return cfg->sandbox.start_timeout_seconds + WAIT_START_S +
+           (images ? cfg->docker.pull_timeout_seconds : 0);
 }
 
 void call_start(struct call *c)

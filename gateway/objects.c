@@ -33,6 +33,15 @@ static const struct field isolation_fields[] = {
         __VA_ARGS__                                                                                \
     }
 
+static const struct field progress_fields[] = {
+    FIELD_STR(struct pull_progress, image, .doc = "what is pulled"),
+    FIELD_INT(struct pull_progress, layers, .doc = "of it, as far as they are known yet"),
+    FIELD_INT(struct pull_progress, layers_done, .doc = "of them that have come"),
+    FIELD_INT(struct pull_progress, bytes, .doc = "of the layers whose size is known yet"),
+    FIELD_INT(struct pull_progress, bytes_done, .doc = "of them that have come"),
+    {0},
+};
+
 const struct field sandbox_fields[] = {
     SANDBOX(FIELD_KIND_ID, session_id, .doc = "the session; a chat has one at a time"),
     SANDBOX(FIELD_KIND_ID, chat_id, .doc = "the chat it works for"),
@@ -55,12 +64,16 @@ const struct field sandbox_fields[] = {
             .doc = "when it is stopped unless it is used or renewed"),
     FIELD_OBJECT(struct sandbox_view, isolation, isolation_fields,
                  .doc = "what stands between the agent and the host"),
+    FIELD_OBJPTR(struct sandbox_view, progress, progress_fields, struct pull_progress,
+                 .flags = FIELD_OMIT_ZERO,
+                 .doc = "of the image that a start waits for; absent otherwise"),
     {0},
 };
 
 void sandbox_view_fill(struct sandbox_view *v, const struct sandbox *s)
 {
     v->s = *s;
+    v->progress = NULL;
     v->isolation = (struct sandbox_isolation){.network = v->s.network,
                                               .netns = s->netns,
                                               .userns = s->userns,

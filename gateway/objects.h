@@ -4,6 +4,7 @@
 
 #include "leasehold/model.h"
 #include "services.h"
+#include "session_pull.h"
 
 extern const struct field artifact_fields[];
 extern const struct field chat_fields[];
@@ -18,8 +19,10 @@ struct sandbox_view {
         bool netns, userns, seccomp;
         int64_t uid;
     } isolation;
+    struct pull_progress *progress; /* NULL: it waits for no image */
 };
 extern const struct field sandbox_fields[]; /* over struct sandbox_view */
+/* Without the progress of an image: ops_sandbox.c. */
 void sandbox_view_fill(struct sandbox_view *v, const struct sandbox *s);
 
 struct grant {

@@ -105,6 +105,7 @@ struct op {
     int status;     /* of a success, unless run sets another … */
     int also[3];    /* … which is one of these; 0 ends them */
     int refuses[3]; /* for OpenAPI: statuses of refusals beside those that follow from the rest */
+    bool pulls;     /* ON_RUNTIME: it may have to wait for an image, or for another that does */
     unsigned timeout_s; /* for it to begin to run; 0: call.c's for the lane */
     const struct field *in, *out;
     size_t in_size, out_size;

@@ -252,6 +252,7 @@ int sandbox_visible(struct store_tx *tx, const struct caller *caller, const stru
 int op_sandbox_create(struct call *c, struct err *e);
 int op_sandbox_open(struct call *c, struct err *e);
 int op_sandbox_get(struct call *c, struct err *e);
+void op_sandbox_stop_prepare(struct call *c);
 int op_sandbox_stop(struct call *c, struct err *e);
 int op_sandbox_list(struct call *c, struct err *e);
 int op_sandbox_renew(struct call *c, struct err *e);

@@ -322,6 +322,19 @@ int sandbox_visible(struct store_tx *tx, const struct caller *caller, const stru
     return 0;
 }
 
+/* Of one that waits for its image; without memory it is not shown. */
+static void progress_fill(struct call *c, struct sandbox_view *v)
+{
+    struct pull_progress now;
+
+    if (v->s.status != SANDBOX_STARTING ||
+        !sessions_pull_progress(c->s->sessions, &v->s.session_id, &now))
+        return;
+    v->progress = call_alloc(c, sizeof *v->progress);
+    if (v->progress)
+        *v->progress = now;
+}
+
 int op_sandbox_get(struct call *c, struct err *e)
 {
     const struct sandbox_args *a = c->args;
@@ -330,16 +343,20 @@ int op_sandbox_get(struct call *c, struct err *e)
     if (sandbox_visible(c->tx, &c->caller, &a->session_id, &s, e))
         return -1;
     sandbox_view_fill(c->result, &s);
+    progress_fill(c, c->result);
     return 0;
 }
 
 static int list_each(void *ctx, const struct sandbox *s, struct err *e)
 {
-    struct sandbox_view *item = page_add(ctx, s->created_at, &s->session_id);
+    struct page_build *page = ctx;
+    struct sandbox_view *item = page_add(page, s->created_at, &s->session_id);
 
     (void)e;
-    if (item)
+    if (item) {
         sandbox_view_fill(item, s);
+        progress_fill(page->c, item);
+    }
     return 0;
 }
 
@@ -384,6 +401,14 @@ void op_sandbox_stop_key(struct call *c, struct id *ret)
 
     if (!broker_session_chat(c->s->broker, &a->session_id, ret))
         *ret = a->session_id;
+}
+
+void op_sandbox_stop_prepare(struct call *c)
+{
+    const struct sandbox_stop_args *a = c->args;
+
+    sessions_interrupt(c->s->sessions, &c->caller, &a->session_id,
+                       a->reason ? a->reason : "stopped");
 }
 
 struct look {

@@ -8,7 +8,7 @@
 #include "leasehold/json.h"
 #include "sessions_state.h"
 
-#define DATA_CAP     1024
+#define DATA_CAP     8192 /* an image's name may be long */
 #define LOOK_MS      1000
 #define IDLE_SOON_MS 60000 /* before its time is over, or in the last quarter of a shorter one */
 
@@ -22,17 +22,30 @@ static void data_put(const struct sandbox *s, const char *reason, struct buf *ou
                s->generation, sandbox_status_names[s->status], time_format(s->expires_at, at));
     buf_add_str(out, ",\"reason\":");
     json_add_string(out, reason, strlen(reason));
-    buf_add_char(out, '}');
 }
 
+static void pull_put(const struct pull_progress *p, const char *layer, struct buf *out)
+{
+    buf_add_str(out, ",\"image\":");
+    json_add_string(out, p->image, strlen(p->image));
+    buf_add_str(out, ",\"layer\":");
+    json_add_string(out, layer, strlen(layer));
+    buf_printf(out, ",\"layers\":%" PRId64 ",\"layers_done\":%" PRId64, p->layers, p->layers_done);
+}
+
+/* `pull` NULL: it is about no image. */
 static int append(struct store_tx *tx, const char *name, const struct sandbox *s,
-                  const char *reason, struct err *e)
+                  const char *reason, const struct pull_progress *pull, const char *layer,
+                  struct err *e)
 {
     struct buf data;
     int rc;
 
     buf_init(&data, DATA_CAP);
     data_put(s, reason, &data);
+    if (pull)
+        pull_put(pull, layer, &data);
+    buf_add_char(&data, '}');
     rc = buf_ok(&data) ? store_event_append(tx,
                                             &(struct store_event){.name = name,
                                                                   .user_id = s->user_id,
@@ -50,7 +63,13 @@ int session_event(struct store_tx *tx, const struct sandbox *s, struct err *e)
     char name[32];
 
     snprintf(name, sizeof name, "sandbox.%s", sandbox_status_names[s->status]);
-    return append(tx, name, s, s->reason, e);
+    return append(tx, name, s, s->reason, NULL, NULL, e);
+}
+
+int session_pull_event(struct store_tx *tx, const struct sandbox *s, const struct pull_progress *p,
+                       const char *layer, struct err *e)
+{
+    return append(tx, "sandbox.pulling", s, "", p, layer, e);
 }
 
 /* --- idle soon ------------------------------------------------------------------------------- */
@@ -72,7 +91,7 @@ static int idle_soon_row(struct store_tx *tx, void *arg, struct err *e)
         return 0;
     s.expires_at = soon->expires_at; /* the row is behind by what is not saved yet */
     return append(tx, "sandbox.idle_soon", &s,
-                  s.expires_at >= s.max_expires_at ? "max_ttl" : "idle", e);
+                  s.expires_at >= s.max_expires_at ? "max_ttl" : "idle", NULL, NULL, e);
 }
 
 static void idle_soon_done(struct job *job)

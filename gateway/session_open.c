@@ -29,6 +29,7 @@ struct opening {
     struct sandbox sandbox; /* the one being opened */
     struct id new_id;       /* of a new one */
     bool replaces;
+    char stopped[REASON_MAX]; /* by whom a start was given up that waited for its image */
     struct span span;
     char brokered[USERTOOLS_BROKERED_MAX]
                  [USERTOOLS_NAME_MAX]; /* tools that are run for the agent */
@@ -166,8 +167,8 @@ static int failed_row(struct store_tx *tx, void *arg, struct err *e)
     struct opening *op = arg;
     struct sandbox *s = &op->sandbox;
 
-    s->status = SANDBOX_FAILED;
-    snprintf(s->reason, sizeof s->reason, "start_failed");
+    s->status = op->stopped[0] ? SANDBOX_STOPPED : SANDBOX_FAILED;
+    snprintf(s->reason, sizeof s->reason, "%s", op->stopped[0] ? op->stopped : "start_failed");
     if (store_sandbox_update(tx, s, e) || lease_close_session(tx, &s->session_id, s->reason, e) ||
         session_audit(tx, op->o->caller, "sandbox.start", s, "failed", e) ||
         session_event(tx, s, e))
@@ -266,13 +267,34 @@ static void name_brokered(struct opening *op, struct sandbox_start *start,
         start->tool_runs_path = runs;
 }
 
+/* The image, which may have to come first. */
+static int image_get(struct opening *op, struct engine_image *ret, struct err *e)
+{
+    struct sandbox_host *h = &op->s->host;
+    const char *name;
+
+    if (!sandbox_host_image(h, op->profile, op->arena, ret, &name, e))
+        return 0;
+    if (e->code == ERR_NOT_FOUND &&
+        !session_pull(op->s, op->s->sessions->pulls, &op->sandbox, name, op->stopped, e) &&
+        !sandbox_host_image(h, op->profile, op->arena, ret, &name, e))
+        return 0;
+    if (!op->stopped[0])
+        log_error(op->s->log, "sandbox_start_failed", e,
+                  LF_ID("session_id", &op->sandbox.session_id), LF_STR("step", "image"));
+    e->code = ERR_SANDBOX_START_FAILED;
+    return -1;
+}
+
 static int start_and_record(struct opening *op, struct err *e)
 {
+    struct engine_image image;
     char files[PATH_MAX], history[PATH_MAX], tools[PATH_MAX], runs[PATH_MAX];
     const char *brokered[USERTOOLS_BROKERED_MAX];
     const struct config_sandbox *cfg = &op->s->cfg->sandbox;
     struct sandbox_start start = {.sandbox = &op->sandbox,
                                   .profile = op->profile,
+                                  .image = &image,
                                   .files_path = files,
                                   .history_md_path = history,
                                   .tools_path = tools,
@@ -283,7 +305,8 @@ static int start_and_record(struct opening *op, struct err *e)
                                   .env_n = op->o->env_n};
     struct err why;
 
-    if (chatdir_files_path(cfg->chats_root, &op->chat.user_id, &op->chat.chat_id, files,
+    if (image_get(op, &image, e) ||
+        chatdir_files_path(cfg->chats_root, &op->chat.user_id, &op->chat.chat_id, files,
                            sizeof files, e) ||
         chatdir_history_md_path(cfg->chats_root, &op->chat.user_id, &op->chat.chat_id, history,
                                 sizeof history, e) ||

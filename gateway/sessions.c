@@ -37,9 +37,11 @@ struct sessions *sessions_new(struct services *s)
     ss->s = s;
     ss->watches_max = watches_max();
     ss->ready = ready_new();
+    ss->pulls = session_pulls_new();
     ss->reconcile = reconcile_new();
-    if (!ss->ready || !ss->reconcile || sessions_idle_begin(ss)) {
+    if (!ss->ready || !ss->pulls || !ss->reconcile || sessions_idle_begin(ss)) {
         ready_free(ss->ready);
+        session_pulls_free(ss->pulls);
         reconcile_free(ss->reconcile);
         free(ss);
         return NULL;
@@ -76,13 +78,26 @@ void sessions_free(struct sessions *ss)
         live_drop(ss, l);
     sessions_idle_end(ss);
     ready_free(ss->ready);
+    session_pulls_free(ss->pulls);
     reconcile_free(ss->reconcile);
     free(ss);
+}
+
+void sessions_draining(struct sessions *ss)
+{
+    session_pulls_close(ss->pulls);
 }
 
 void sessions_stopping(struct sessions *ss)
 {
     ready_close(ss->ready);
+    session_pulls_close(ss->pulls);
+}
+
+bool sessions_pull_progress(const struct sessions *ss, const struct id *session_id,
+                            struct pull_progress *ret)
+{
+    return session_pulls_progress(ss->pulls, session_id, ret);
 }
 
 int sessions_wait_ready(void *ctx, const struct id *session_id, int64_t timeout_ms, struct err *e)
@@ -319,6 +334,7 @@ static struct live *live_add(struct sessions *ss, const struct sandbox *s)
     l->sessions = ss;
     l->session_id = s->session_id;
     l->chat_id = s->chat_id;
+    l->user_id = s->user_id;
     l->keep_fd = l->door_fd = -1;
     l->doubtful = true;
     times_take(l, s);
@@ -377,6 +393,15 @@ void sessions_door_state(struct sessions *ss, const struct id *session_id, bool 
     } else if (agent == DOOR_AGENT_ENDED) {
         session_look(l);
     }
+}
+
+void sessions_interrupt(struct sessions *ss, const struct caller *caller,
+                        const struct id *session_id, const char *reason)
+{
+    struct live *l = live_find(ss, session_id);
+
+    if (l && caller_may_see(caller, &l->user_id))
+        session_pulls_end(ss->pulls, session_id, reason);
 }
 
 void sessions_counts(const struct sessions *ss, struct sessions_counts *ret)

@@ -12,6 +12,9 @@
 struct sessions *sessions_new(struct services *s);
 void sessions_free(struct sessions *ss);
 
+/* Loop thread, at SIGTERM: no start waits for its image any more, which may take long to come. */
+void sessions_draining(struct sessions *ss);
+
 /* Behind the loop: no start waits for its agent any more. */
 void sessions_stopping(struct sessions *ss);
 
@@ -30,6 +33,16 @@ void sessions_activity(struct sessions *ss, const struct id *session_id, int64_t
 /* Whether the engine has told what it has, once since the start: before, nothing new may run. Any
  * thread. */
 bool sessions_listed(const struct sessions *ss);
+
+/* The caller, who may stop sandboxes, asks for the end of this one: a start of it that waits for its
+ * image waits no more, so that the stop gets its turn. Loop thread. */
+void sessions_interrupt(struct sessions *ss, const struct caller *caller,
+                        const struct id *session_id, const char *reason);
+
+/* How far the image of a starting session has come; false: it waits for none. Any thread. */
+struct pull_progress;
+bool sessions_pull_progress(const struct sessions *ss, const struct id *session_id,
+                            struct pull_progress *ret);
 
 struct sessions_counts {
     size_t running, watches; /* sessions; processes of them that are watched */

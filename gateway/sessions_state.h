@@ -5,12 +5,13 @@
 #include <uthash.h>
 
 #include "ready.h"
+#include "session_pull.h"
 #include "sessions.h"
 #include "spans.h"
 
 /* A session that has not ended, as the loop watches it. */
 struct live {
-    struct id session_id, chat_id;
+    struct id session_id, chat_id, user_id;
     int64_t expires_at, max_expires_at, last_activity_at, idle_ttl_s;
     int64_t saved_activity_at; /* as the store has it */
     int64_t told_expiry;       /* expires_at that was told of as near; 0: none */
@@ -35,6 +36,7 @@ struct cleanup_round {
 struct sessions {
     struct services *s;
     struct ready *ready;         /* any thread */
+    struct session_pulls *pulls; /* any thread */
     struct live *live;           /* loop */
     struct reconcile *reconcile; /* session_reconcile.c */
     size_t watches, watches_max; /* loop: pidfds */
@@ -46,6 +48,10 @@ struct sessions {
 
 /* "sandbox.<status>" in the event log, in the write that makes it so. */
 int session_event(struct store_tx *tx, const struct sandbox *s, struct err *e) MUST_CHECK;
+
+/* "sandbox.pulling": a layer of its image has come. */
+int session_pull_event(struct store_tx *tx, const struct sandbox *s, const struct pull_progress *p,
+                       const char *layer, struct err *e) MUST_CHECK;
 
 /* Looks each second for sessions that will be stopped soon. Loop thread. */
 int sessions_idle_begin(struct sessions *ss) MUST_CHECK;

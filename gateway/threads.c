@@ -4,9 +4,10 @@
 
 #include "meters.h"
 
-#define QUEUE_MAX   1000
-#define SCRAPES_MAX 8
-#define SIGN_BATCH  8
+#define QUEUE_MAX      1000
+#define SCRAPES_MAX    8
+#define SIGN_BATCH     8
+#define PULL_WAITS_MAX 16 /* starts that wait for their images */
 
 static struct lane *metered(struct services *s, enum meter_lane which, const char *name,
                             unsigned threads, size_t queue_max, struct err *e)
@@ -37,7 +38,8 @@ int threads_make(struct services *s, size_t queue_max, struct err *e)
     s->sign = s->body ? lane_new("sign", cpus, SIZE_MAX, in, e) : NULL;
     /* As the body lane, it takes a job of every stream. */
     s->object = s->sign ? metered(s, METER_OBJECT, "object", OBJECT_THREADS, SIZE_MAX, e) : NULL;
-    if (!s->object)
+    if (!s->object ||
+        (s->cfg->sandbox.engine == ENGINE_DOCKER && lane_spare(s->runtime, PULL_WAITS_MAX, e)))
         return -1;
     lane_batch(s->sign, SIGN_BATCH); /* the loop is woken once for so many */
     return 0;

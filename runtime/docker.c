@@ -262,6 +262,7 @@ static void docker_free(struct engine *g)
     if (d == NULL)
         return;
     docker_watch_stop(d);
+    docker_pulls_free(d->pulls);
     docker_api_free(d->api);
     pthread_cond_destroy(&d->stop_told);
     pthread_mutex_destroy(&d->lock);
@@ -272,6 +273,8 @@ static void docker_free(struct engine *g)
 
 static const struct engine_vtable docker_vtable = {
     .name = "docker",
+    .image = docker_image,
+    .pull = docker_pull,
     .start = docker_start,
     .stop = docker_stop,
     .status = docker_status,
@@ -326,6 +329,11 @@ int engine_docker_new(const struct config *cfg, const char *bin_dir, struct engi
     if (d->bin_dir == NULL || d->run_dir == NULL || docker_api_new(&cfg->docker, &d->api, e) < 0) {
         docker_free(&d->base);
         return -1;
+    }
+    d->pulls = docker_pulls_new(d->api);
+    if (d->pulls == NULL) {
+        docker_free(&d->base);
+        return err_set(e, ERR_INTERNAL, "no memory for the engine's pulls");
     }
     *ret = &d->base;
     return 0;

@@ -12,6 +12,7 @@ struct engine_docker {
     struct engine base;
     const struct config *cfg;
     struct docker_api *api;
+    struct docker_pulls *pulls;
     char *bin_dir, *run_dir; /* canonical */
     int64_t uid;             /* of the agents */
     bool uses_networks;      /* some profile wants one of its own for each session */
@@ -43,6 +44,8 @@ int docker_watch_start(struct engine_docker *d, const struct engine_watch *w,
 void docker_watch_stop(struct engine_docker *d);
 
 /* Starting (docker_start.c). */
+int docker_image(struct engine *g, const struct config_profile *profile, struct arena *arena,
+                 struct engine_image *ret, const char **ret_name, struct err *e) MUST_CHECK;
 int docker_start(struct engine *g, const struct engine_spec *spec, struct engine_handle *ret,
                  struct err *e) MUST_CHECK;
 void docker_name(const char *session, char ret[static DOCKER_NAME_MAX]);
@@ -59,8 +62,10 @@ int docker_network_make(struct engine_docker *d, const struct engine_spec *spec,
                         struct err *e) MUST_CHECK;
 int docker_network_remove(struct engine_docker *d, const char *name, struct err *e) MUST_CHECK;
 
-/* Gets an image that is not there (docker_pull.c). */
-int docker_pull(struct engine_docker *d, const char *image, int64_t timeout_ms,
+/* Gets images that are not there (docker_pull.c). */
+struct docker_pulls *docker_pulls_new(struct docker_api *api); /* NULL without memory */
+void docker_pulls_free(struct docker_pulls *ps);               /* nobody waits any more */
+int docker_pull(struct engine *g, const char *image, const struct engine_pull_wait *w,
                 struct err *e) MUST_CHECK;
 
 #endif

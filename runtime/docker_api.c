@@ -164,8 +164,7 @@ static const char *cause_of(const char *message)
     return message;
 }
 
-/* One line of what may be shown. */
-static void clean(char *text)
+void docker_words_clean(char *text)
 {
     for (; *text != '\0'; text++) {
         if ((unsigned char)*text < ' ' || *text == 0x7f)
@@ -191,7 +190,7 @@ int docker_answer_refused(const struct docker_answer *a, enum err_code code, con
     char words[128];
     words_of(a, arena, &r);
     words_cut(cause_of(r.message), words, sizeof(words));
-    clean(words);
+    docker_words_clean(words);
     if (words[0] != '\0')
         err_fill_code(e, code, "%s: %s", what, words);
     else

@@ -55,6 +55,9 @@ int docker_answer_refused(const struct docker_answer *a, enum err_code code, con
 /* The engine's own words, for a decision that its status does not allow; also Podman's cause. */
 bool docker_answer_says(const struct docker_answer *a, const char *words);
 
+/* Makes one line of what may be shown out of what the engine says. */
+void docker_words_clean(char *text);
+
 /* What was negotiated: "1.41", "" before the first answer. */
 void docker_api_version(struct docker_api *a, char ret[static 16]);
 

@@ -10,7 +10,7 @@
 
 struct docker_body {
     const struct engine_spec *spec;
-    const struct docker_image *image;
+    const struct engine_image *image;
     const char *image_name;
     const char *instance, *run_dir; /* whose it is */
     const char *bin_dir;            /* leaseinit and demo-agent stand here */

@@ -317,13 +317,13 @@ int docker_container_each(struct docker_api *a, const char *instance,
 /* --- images ---------------------------------------------------------------------------------- */
 
 struct image_inspected {
-    struct docker_image config;
+    struct engine_image config;
 };
 
 static const struct field image_config_fields[] = {
-    DOCKER_STRLIST("Entrypoint", struct docker_image, entrypoint),
-    DOCKER_STRLIST("Cmd", struct docker_image, cmd),
-    DOCKER_STR("WorkingDir", struct docker_image, working_dir),
+    DOCKER_STRLIST("Entrypoint", struct engine_image, entrypoint),
+    DOCKER_STRLIST("Cmd", struct engine_image, cmd),
+    DOCKER_STR("WorkingDir", struct engine_image, working_dir),
     {0},
 };
 
@@ -333,7 +333,7 @@ static const struct field image_fields[] = {
 };
 
 int docker_image_get(struct docker_api *a, const char *image, struct arena *arena,
-                     struct docker_image *ret, struct err *e)
+                     struct engine_image *ret, struct err *e)
 {
     struct image_inspected in = {0};
     struct docker_answer answer;

@@ -6,6 +6,7 @@
 #define RUNTIME_DOCKER_CONTAINERS_H
 
 #include "docker_api.h"
+#include "leasehold/engine.h"
 #include "leasehold/id.h"
 
 #define DOCKER_NAME_MAX 80
@@ -65,13 +66,8 @@ int docker_container_each(struct docker_api *a, const char *instance,
                           int (*each)(void *ctx, const struct docker_listed *c, struct err *e),
                           void *ctx, struct err *e) MUST_CHECK;
 
-struct docker_image {
-    struct list entrypoint, cmd; /* char *, in the arena */
-    char *working_dir;
-};
-
 /* ERR_NOT_FOUND: it is not here. */
 int docker_image_get(struct docker_api *a, const char *image, struct arena *arena,
-                     struct docker_image *ret, struct err *e) MUST_CHECK;
+                     struct engine_image *ret, struct err *e) MUST_CHECK;
 
 #endif

@@ -22,7 +22,6 @@ struct starting {
     const struct engine_spec *spec;
     const char *image_name;
     struct arena *arena;
-    struct docker_image image;
     char name[DOCKER_NAME_MAX];
     char id[DOCKER_NAME_MAX];
     int64_t until_us;
@@ -94,16 +93,20 @@ static int box_fill(const struct starting *st, struct err *e)
 
 /* --- image ----------------------------------------------------------------------------------- */
 
-static int image_find(struct starting *st, struct err *e)
+static const char *image_name(const struct engine_docker *d, const struct config_profile *profile)
 {
-    struct engine_docker *d = st->d;
-    if (docker_image_get(d->api, st->image_name, st->arena, &st->image, e) == 0)
-        return 0;
-    if (e->code != ERR_NOT_FOUND)
-        return -1;
-    return docker_pull(d, st->image_name, left_ms(st), e) < 0
-               ? -1
-               : docker_image_get(d->api, st->image_name, st->arena, &st->image, e);
+    return profile->image[0] != '\0' ? profile->image : d->cfg->sandbox.image;
+}
+
+int docker_image(struct engine *g, const struct config_profile *profile, struct arena *arena,
+                 struct engine_image *ret, const char **ret_name, struct err *e)
+{
+    struct engine_docker *d = (struct engine_docker *)g;
+    *ret_name = image_name(d, profile);
+    if ((*ret_name)[0] == '\0')
+        return err_set(e, ERR_SANDBOX_START_FAILED,
+                       "profile %.64s has no image, and sandbox.image is not set", profile->name);
+    return docker_image_get(d->api, *ret_name, arena, ret, e);
 }
 
 /* --- the container --------------------------------------------------------------------------- */
@@ -114,7 +117,7 @@ static int body_make(const struct starting *st, struct buf *out, struct err *e)
     char version[16];
     docker_api_version(st->d->api, version);
     struct docker_body b = {.spec = st->spec,
-                            .image = &st->image,
+                            .image = st->spec->image,
                             .image_name = st->image_name,
                             .instance = st->d->cfg->app.instance,
                             .run_dir = st->d->run_dir,
@@ -225,7 +228,7 @@ static void tools_missing(const struct engine_spec *spec, const char *why)
 
 static int start_all(struct starting *st, struct engine_handle *ret, struct err *e)
 {
-    if (image_find(st, e) < 0 || box_fill(st, e) < 0)
+    if (box_fill(st, e) < 0)
         return -1;
     if (st->spec->profile->network == NETWORK_INTERNAL &&
         docker_network_make(st->d, st->spec, st->name, e) < 0)
@@ -279,19 +282,13 @@ int docker_start(struct engine *g, const struct engine_spec *spec, struct engine
     struct engine_docker *d = (struct engine_docker *)g;
     struct starting st = {.d = d,
                           .spec = spec,
-                          .image_name = spec->profile->image,
+                          .image_name = image_name(d, spec->profile),
                           .until_us = clock_boot_us(&clock_system) + spec->timeout_ms * 1000,
                           .arena = arena_new(ARENA_MAX)};
-    if (st.image_name[0] == '\0')
-        st.image_name = d->cfg->sandbox.image;
     if (st.arena == NULL)
         return err_set(e, ERR_INTERNAL, "no memory for a start");
     docker_name(ID_STR(&spec->session_id), st.name);
-    int rc = st.image_name[0] == '\0'
-                 ? err_set(e, ERR_SANDBOX_START_FAILED,
-                           "profile %.64s has no image, and sandbox.image is not set",
-                           spec->profile->name)
-                 : start_all(&st, ret, e);
+    int rc = start_all(&st, ret, e);
     arena_free(st.arena);
     return rc;
 }

@@ -140,6 +140,7 @@ static int engine_start(struct start *st, struct host_binds *b, struct err *e)
         .run_path = st->dir.path,
         .box_path = st->dir.box,
         .profile = st->in->profile,
+        .image = st->in->image,
         .uid = geteuid() == 0 ? cfg->uid : (int64_t)geteuid(),
         .gid = geteuid() == 0 ? cfg->gid : (int64_t)getegid(),
         .binds = b->binds,
@@ -300,6 +301,22 @@ static void start_answer(const struct start *st, struct sandbox *ret)
     ret->netns = st->handle.isolation.netns;
     ret->userns = st->handle.isolation.userns;
     ret->seccomp = st->handle.isolation.seccomp;
+}
+
+int sandbox_host_image(struct sandbox_host *h, const struct config_profile *profile,
+                       struct arena *arena, struct engine_image *ret, const char **ret_name,
+                       struct err *e)
+{
+    *ret = (struct engine_image){.working_dir = (char *)""};
+    *ret_name = "";
+    return h->engine->v->image ? h->engine->v->image(h->engine, profile, arena, ret, ret_name, e)
+                               : 0;
+}
+
+int sandbox_host_pull(struct sandbox_host *h, const char *image, const struct engine_pull_wait *w,
+                      struct err *e)
+{
+    return h->engine->v->pull(h->engine, image, w, e);
 }
 
 int sandbox_host_start(struct sandbox_host *h, const struct sandbox_start *in, struct sandbox *ret,

@@ -23,7 +23,8 @@ struct command {
     const char *method, *path; /* of a REST command */
     const struct view *view;
     long timeout_ms;
-    bool keyless; /* the operation needs no key */
+    bool shows_start; /* of a sandbox, while it is waited for */
+    bool keyless;     /* the operation needs no key */
     int (*run)(const struct cli *cli, const struct command *cmd, const struct options *o);
 };
 

@@ -4,9 +4,11 @@
 
 #include "command.h"
 
-#define SECOND  1000L
-#define QUICK   (30 * SECOND)
-#define STARTUP (150 * SECOND) /* the gateway's own start timeout is 60 s by default */
+#define SECOND 1000L
+#define QUICK  (30 * SECOND)
+/* The gateway's own time for a start is 60 s by default, and 600 s for an image before it. */
+#define STARTUP (150 * SECOND)
+#define OPENING (720 * SECOND)
 
 #define DAY_S 86400
 

@@ -13,6 +13,7 @@
 #include "command.h"
 #include "request.h"
 #include "session.h"
+#include "start_watch.h"
 
 #define RELEASE_TIMEOUT_MS 2000
 #define WRITES_A_TURN      64
@@ -51,8 +52,10 @@ static int open_call(const struct cli *cli, const struct command *cmd, const str
     request_init(&req);
     int rc = request_build(cmd->method, cmd->path, o, &req, e);
     if (rc == 0) {
+        struct start_watch *watch = start_watch_begin(cli, o);
         rc = api_call(api, req.method, req.path.data, &req.body,
                       cli->timeout_ms > 0 ? cli->timeout_ms : cmd->timeout_ms, ret, e);
+        start_watch_end(watch);
     }
     request_done(&req);
     api_free(api);

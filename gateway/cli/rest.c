@@ -6,6 +6,7 @@
 #include "env_file.h"
 #include "request.h"
 #include "secret_file.h"
+#include "start_watch.h"
 
 #define ARENA_CAP    (32UL * 1024 * 1024)
 #define ENV_JSON_CAP (8UL * ENV_FILE_MAX) /* each byte may become an escape */
@@ -131,8 +132,10 @@ static int call(const struct cli *cli, const struct command *cmd, const struct o
     }
     /* The gateway answers a stop when the sandbox has used its grace. */
     long timeout_ms = cmd->timeout_ms + (long)options_int(o, "--grace", 0) * 1000;
+    struct start_watch *watch = cmd->shows_start ? start_watch_begin(cli, o) : NULL;
     int rc = api_call(api, req->method, req->path.data, req->body.len > 0 ? &req->body : NULL,
                       cli->timeout_ms > 0 ? cli->timeout_ms : timeout_ms, ret, e);
+    start_watch_end(watch);
     api_free(api);
     return rc;
 }

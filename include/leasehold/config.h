@@ -94,6 +94,7 @@ struct config_otel {
 
 struct config_docker {
     char *base_url;
+    int64_t pull_timeout_seconds;
     struct config_tls tls;
 };
 

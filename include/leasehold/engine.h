@@ -8,9 +8,11 @@
 #ifndef LEASEHOLD_ENGINE_H
 #define LEASEHOLD_ENGINE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "leasehold/arena.h"
 #include "leasehold/config.h"
 #include "leasehold/err.h"
 #include "leasehold/id.h"
@@ -41,6 +43,29 @@ struct engine_tools {
     int64_t timeout_ms, at_once;
 };
 
+/* What an image says of itself; in the arena of who has asked. */
+struct engine_image {
+    struct list entrypoint, cmd; /* char * */
+    char *working_dir;           /* "": none */
+};
+
+/* An image on its way. Its layers and sizes become known while it comes. */
+struct engine_pull {
+    const char *image;
+    int64_t layers, layers_done;
+    int64_t bytes, bytes_done;
+};
+
+/* Who waits for it; the callbacks come on the waiting thread and may block. */
+struct engine_pull_wait {
+    void *ctx;
+    void (*progress)(void *ctx, const struct engine_pull *p); /* a few times a second */
+    void (*layer)(void *ctx, const struct engine_pull *p,
+                  const char *layer); /* each that has come */
+    const atomic_bool *cancel;        /* seen within a second */
+    int64_t timeout_ms;
+};
+
 /* What to run. Borrowed for the call. */
 struct engine_spec {
     struct id session_id, chat_id;
@@ -49,6 +74,7 @@ struct engine_spec {
     const char *run_path;           /* run/<session_id>, absolute; the engine may keep files here */
     const char *box_path;           /* run/<session_id>/box: seen read-only as /run/leasehold */
     const struct config_profile *profile;
+    const struct engine_image *image; /* of an engine that has images */
     int64_t uid, gid;
     const struct engine_bind *binds;
     size_t binds_n;
@@ -134,6 +160,16 @@ struct engine;
 
 struct engine_vtable {
     const char *name;
+
+    /* What the profile's image says, and its name in *ret_name. ERR_NOT_FOUND: the engine does not
+     * have it, pull gets it. NULL, as `pull`: it has no images. */
+    int (*image)(struct engine *g, const struct config_profile *profile, struct arena *arena,
+                 struct engine_image *ret, const char **ret_name, struct err *e);
+
+    /* Waits until the image is there. Those who wait for one share its pull, which ends with the last
+     * of them. ERR_SANDBOX_START_FAILED; ERR_BUSY: cancelled. */
+    int (*pull)(struct engine *g, const char *image, const struct engine_pull_wait *w,
+                struct err *e);
 
     /* Starts and returns when the sandbox's init process runs (not: when the agent is ready). On
      * failure everything it made is gone again. ERR_SANDBOX_START_FAILED says what to do. */

@@ -30,7 +30,8 @@ struct sandbox_host {
 struct sandbox_start {
     const struct sandbox *sandbox; /* its ids and generation */
     const struct config_profile *profile;
-    const char *files_path; /* of the chat, checked (chatdir.h) */
+    const struct engine_image *image; /* sandbox_host_image */
+    const char *files_path;           /* of the chat, checked (chatdir.h) */
     const char *history_md_path;
     const char *tools_path;      /* of the user, checked (usertools.h) */
     const char *const *brokered; /* names of those that the agent may run and not read … */
@@ -43,6 +44,14 @@ struct sandbox_start {
     const struct engine_env *env;   /* of the agent, beside what every sandbox has */
     size_t env_n;
 };
+
+/* What a start needs of the profile's image: engine.h, also for its errors. An engine without images
+ * has nothing to say. *ret_name is of the configuration. */
+int sandbox_host_image(struct sandbox_host *h, const struct config_profile *profile,
+                       struct arena *arena, struct engine_image *ret, const char **ret_name,
+                       struct err *e) MUST_CHECK;
+int sandbox_host_pull(struct sandbox_host *h, const char *image, const struct engine_pull_wait *w,
+                      struct err *e) MUST_CHECK;
 
 /* Starts door and sandbox and waits until the agent can be talked to. Fills the process identity,
  * door_port, container_id, uid and isolation of *ret (a copy of start->sandbox). On failure nothing

@@ -109,7 +109,7 @@ class Images(DockerTest):
         self.assertEqual(self.say(grant), "first second blue /srv 10001")
 
     def test_an_image_that_is_missing_is_pulled(self):
-        registry = Registry(tar_of(busybox()), {"Cmd": ECHO})
+        registry = Registry([tar_of(busybox())], {"Cmd": ECHO})
         self.addCleanup(registry.close)
         _, grant = self.open({"name": "far", "image": f"{registry.address}/far/agent:7"})
         self.assertEqual(self.say(grant), "hello")

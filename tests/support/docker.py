@@ -57,7 +57,7 @@ def needed(program, package):
 
 
 class Docker:
-    def __init__(self, live_restore=False, hosts=(), start=True):
+    def __init__(self, live_restore=False, hosts=(), start=True, options=()):
         needed("dockerd", "docker.io")
         # Short: the engine's own sockets stand below it, and a path of one has 107 bytes.
         self.dir = tempfile.mkdtemp(prefix="lhd-", dir="/tmp")
@@ -65,7 +65,7 @@ class Docker:
         self.log_file = os.path.join(self.dir, "log")
         self.live_restore = live_restore
         self.hosts = list(hosts)
-        self.options = []
+        self.options = list(options)
         self.process = None
         try:
             if start:

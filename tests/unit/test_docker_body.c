@@ -18,7 +18,7 @@ static char *const tmpfs[] = {(char *)"/var/x"};
 
 static struct config_profile profile;
 static struct engine_spec spec;
-static struct docker_image image;
+static struct engine_image image;
 static struct docker_body body;
 static struct buf out;
 static struct err e;
@@ -43,7 +43,7 @@ static int set_up(void **state)
                                 .generation = 3,
                                 .cwd = "/workspace/chat",
                                 .max_ms = 5000};
-    image = (struct docker_image){.working_dir = (char *)""};
+    image = (struct engine_image){.working_dir = (char *)""};
     body = (struct docker_body){.spec = &spec,
                                 .image = &image,
                                 .image_name = "img",
