@@ -11,8 +11,8 @@
 #include "signing_keys.h"
 #include "spools.h"
 
-/* Applied at once; between two of them the loop may turn. */
-#define BATCH_CHANGES 32
+/* Leases that are changed at once; between two batches the loop may turn. */
+#define BATCH_LEASES 64
 
 /* --- from the writer to the loop ------------------------------------------------------------- */
 
@@ -61,6 +61,17 @@ static void batch_post(struct services *s, const struct change *changes, size_t 
     inbox_post(server_inbox(s->server), &b->job);
 }
 
+static size_t batch_len(const struct change *changes, size_t n)
+{
+    size_t len = 0, leases = 0;
+
+    while (len < n && leases < BATCH_LEASES) {
+        leases += changes[len].kind == CHANGE_EXPIRE ? changes[len].expired.n : 1;
+        len++;
+    }
+    return len;
+}
+
 void changes_post(void *ctx, const struct change *changes, size_t n)
 {
     struct services *s = ctx;
@@ -69,8 +80,10 @@ void changes_post(void *ctx, const struct change *changes, size_t n)
     for (size_t i = 0; i < n; i++)
         if (changes[i].kind == CHANGE_KEYS)
             signing_keys_committed(s->signing);
-    for (size_t i = 0; i < n; i += BATCH_CHANGES)
-        batch_post(s, changes + i, n - i < BATCH_CHANGES ? n - i : BATCH_CHANGES, committed_us);
+    for (size_t i = 0, taken; i < n; i += taken) {
+        taken = batch_len(changes + i, n - i);
+        batch_post(s, changes + i, taken, committed_us);
+    }
 }
 
 /* --- from the broker to the store ------------------------------------------------------------ */
@@ -100,7 +113,7 @@ static void lease_write_done(struct job *job)
     free(w);
 }
 
-static void lease_write(struct services *s,
+static void lease_write(struct services *s, bool later,
                         int (*rule)(struct store_tx *tx, const struct id *ids, size_t n,
                                     struct err *e),
                         const struct id *ids, size_t n)
@@ -112,36 +125,87 @@ static void lease_write(struct services *s,
         return; /* the broker asks again in a while */
     *w = (struct lease_write){.s = s, .rule = rule, .n = n};
     memcpy(w->ids, ids, n * sizeof *ids);
-    w->job = (struct store_job){
-        .job.done = lease_write_done, .fn = lease_write_run, .arg = w, .ends = true, .sound = true};
+    w->job = (struct store_job){.job.done = lease_write_done,
+                                .fn = lease_write_run,
+                                .arg = w,
+                                .ends = true,
+                                .sound = true,
+                                .later = later};
     if (store_submit(s->store, &w->job, &e))
         free(w);
 }
 
 static void on_closed(void *ctx, const struct id *ids, size_t n)
 {
-    lease_write(ctx, lease_close, ids, n);
+    lease_write(ctx, true, lease_close, ids, n);
 }
 
-static void on_expired(void *ctx, const struct id *ids, size_t n)
+/* So many in one write: a revocation that comes meanwhile waits for them. */
+#define EXPIRE_ONCE 128
+
+struct expire_write {
+    struct store_job job;
+    struct services *s;
+    size_t n;
+    struct lease_due due[];
+};
+
+static int expire_run(struct store_tx *tx, void *arg, struct err *e)
 {
-    lease_write(ctx, lease_expire, ids, n);
+    const struct expire_write *w = arg;
+
+    return lease_expire(tx, w->due, w->n, e);
+}
+
+static void expire_done(struct job *job)
+{
+    struct expire_write *w =
+        (struct expire_write *)((char *)job - offsetof(struct expire_write, job.job));
+
+    if (w->job.rc) /* the broker asks again in a while */
+        log_error(w->s->log, "lease_write_failed", &w->job.e);
+    free(w);
+}
+
+static void expire_write(struct services *s, const struct lease_due *due, size_t n)
+{
+    struct expire_write *w = malloc(sizeof *w + n * sizeof *due);
+    struct err e;
+
+    if (!w)
+        return; /* the broker asks again in a while */
+    *w = (struct expire_write){.s = s, .n = n};
+    memcpy(w->due, due, n * sizeof *due);
+    w->job = (struct store_job){.job.done = expire_done,
+                                .fn = expire_run,
+                                .arg = w,
+                                .ends = true,
+                                .sound = true,
+                                .later = true};
+    if (store_submit(s->store, &w->job, &e))
+        free(w);
+}
+
+static void on_expired(void *ctx, const struct lease_due *due, size_t n)
+{
+    for (size_t i = 0; i < n; i += EXPIRE_ONCE)
+        expire_write(ctx, due + i, n - i < EXPIRE_ONCE ? n - i : EXPIRE_ONCE);
 }
 
 static void on_expiring(void *ctx, const struct id *ids, size_t n)
 {
-    lease_write(ctx, lease_tell_expiring, ids, n);
+    lease_write(ctx, true, lease_tell_expiring, ids, n);
 }
 
 static void on_unconfirmed(void *ctx, const struct id *ids, size_t n)
 {
-    lease_write(ctx, lease_tell_unconfirmed, ids, n);
+    lease_write(ctx, true, lease_tell_unconfirmed, ids, n);
 }
 
 /* Should this write fail, the door and the broker still know. */
 static void on_consumed(void *ctx, const struct id *lease_id)
 {
-    lease_write(ctx, lease_consume, lease_id, 1);
+    lease_write(ctx, false, lease_consume, lease_id, 1);
 }
 
 /* --- audit of what doors report -------------------------------------------------------------- */

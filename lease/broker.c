@@ -139,7 +139,7 @@ static int64_t expiring_at_ms(const struct broker *b, const struct lease *l)
     int64_t left = l->expires_at - clock_wall_ms(b->clock);
     int64_t ahead = left / 4 < LEASE_EXPIRING_MS ? left / 4 : LEASE_EXPIRING_MS;
 
-    return left > 0 ? l->expires_at - ahead : l->expires_at;
+    return left > 0 ? l->expires_at - ahead : l->expires_at + EXPIRED_HEARD_MS;
 }
 
 int broker_load_lease(struct broker *b, const struct lease *l, struct err *e)
@@ -266,6 +266,49 @@ static void apply_revoke(struct broker *b, struct session *s, const struct chang
     mark_ending(b, n, c->seq, committed_us);
 }
 
+static void expired_push(struct broker *b, struct session *s, const struct change *c)
+{
+    const struct change_expired *x = &c->expired;
+    struct door_msg op = {.t = DOOR_OP, .seq = c->seq, .code = c->code};
+
+    if (x->n == 1) { /* kept for a door that comes back */
+        op.op = DOOR_OP_REVOKE;
+        op.jti = x->ids[0];
+        broker_push_op(b, s, &op);
+    } else {
+        op.op = DOOR_OP_REVOKE_LIST;
+        op.jtis = (struct list){(void *)(uintptr_t)x->ids, x->n};
+        broker_push(b, s, &op);
+    }
+}
+
+static void apply_expire(struct broker *b, struct session *s, const struct change *c,
+                         int64_t committed_us)
+{
+    const struct change_expired *x = &c->expired;
+    bool confirmed_later = false;
+    size_t ended = 0;
+
+    expired_push(b, s, c);
+    for (size_t i = 0; i < x->n; i++) {
+        struct lease_node *n = broker_lease_find(b, &x->ids[i]);
+
+        if (!n)
+            continue;
+        ended += !n->ending_seq;
+        if (x->closed & 1U << i) {
+            lease_drop(b, n);
+            continue;
+        }
+        n->l.state = LEASE_EXPIRING;
+        mark_ending(b, n, c->seq, committed_us);
+        confirmed_later = true;
+    }
+    if (confirmed_later)
+        remember_cut(s, c->seq, committed_us);
+    tell_ending(b, c->code, ended);
+}
+
 static void apply_revoke_all(struct broker *b, struct session *s, const struct change *c,
                              int64_t committed_us)
 {
@@ -294,11 +337,16 @@ static void apply_ended(struct broker *b, struct session *s)
     session_drop(b, s);
 }
 
+static const struct id *session_of(const struct change *c)
+{
+    if (c->kind == CHANGE_GRANT || c->kind == CHANGE_EXTEND || c->kind == CHANGE_REVOKE)
+        return &c->lease.session_id;
+    return c->kind == CHANGE_EXPIRE ? &c->expired.session_id : &c->sandbox.session_id;
+}
+
 static void apply_one(struct broker *b, const struct change *c, int64_t committed_us)
 {
-    bool of_lease = c->kind == CHANGE_GRANT || c->kind == CHANGE_EXTEND || c->kind == CHANGE_REVOKE;
-    struct session *s =
-        broker_session_find(b, of_lease ? &c->lease.session_id : &c->sandbox.session_id);
+    struct session *s = broker_session_find(b, session_of(c));
     struct lease_node *n;
 
     if (c->kind == CHANGE_SESSION_STARTING) {
@@ -321,6 +369,8 @@ static void apply_one(struct broker *b, const struct change *c, int64_t committe
         apply_extend(b, s, c);
     else if (c->kind == CHANGE_REVOKE)
         apply_revoke(b, s, c, committed_us);
+    else if (c->kind == CHANGE_EXPIRE)
+        apply_expire(b, s, c, committed_us);
     else if (c->kind == CHANGE_REVOKE_ALL)
         apply_revoke_all(b, s, c, committed_us);
     else if (c->kind == CHANGE_KEYS)
@@ -344,7 +394,8 @@ void broker_apply(struct broker *b, const struct change *changes, size_t n, int6
 /* --- time ------------------------------------------------------------------------------------ */
 
 struct due_batch {
-    struct id expiring[BROKER_BATCH], expired[BROKER_BATCH], closed[BROKER_BATCH];
+    struct id expiring[BROKER_BATCH], closed[BROKER_BATCH];
+    struct lease_due expired[BROKER_BATCH];
     size_t expiring_n, expired_n, closed_n;
 };
 
@@ -356,6 +407,27 @@ static void ask(struct broker *b, struct lease_node *n)
     b->asked_us = clock_boot_us(b->clock);
 }
 
+/* Its door has said in order: whom it let in, who has left, and that it knows the time to be behind exp,
+ * from where on it lets nobody in. Then it has nothing to confirm. Of a door that is away or has not
+ * said that yet nothing is known. */
+static bool is_unused(const struct lease_node *n)
+{
+    const struct session *s = n->session;
+
+    return s->door && s->door->time_ms >= n->l.expires_at && !n->l.connections;
+}
+
+static struct lease_due due_of(const struct lease_node *n)
+{
+    return (struct lease_due){.lease_id = n->l.lease_id,
+                              .session_id = n->l.session_id,
+                              .chat_id = n->l.chat_id,
+                              .user_id = n->l.user_id,
+                              .n = n->l.n,
+                              .expires_at = n->l.expires_at,
+                              .unused = is_unused(n)};
+}
+
 static void due_sort(struct broker *b, struct lease_node *n, int64_t now_ms,
                      struct due_batch *batch)
 {
@@ -364,14 +436,14 @@ static void due_sort(struct broker *b, struct lease_node *n, int64_t now_ms,
     if (n->ending_seq) {
         batch->closed[batch->closed_n++] = n->l.lease_id;
         ask(b, n);
-    } else if (n->l.expires_at <= now_ms) {
-        batch->expired[batch->expired_n++] = n->l.lease_id;
+    } else if (n->l.expires_at + EXPIRED_HEARD_MS <= now_ms) {
+        batch->expired[batch->expired_n++] = due_of(n);
         ask(b, n);
     } else {
         if (!n->warned)
             batch->expiring[batch->expiring_n++] = n->l.lease_id;
         n->warned = true;
-        again = n->l.expires_at;
+        again = n->l.expires_at + EXPIRED_HEARD_MS;
     }
     (void)heap_put(&b->due, &n->due, again);
 }
@@ -401,18 +473,23 @@ static void due_collect(struct broker *b, int64_t now_ms, struct due_batch *batc
     }
 }
 
-static int64_t ping_every_us(const struct broker *b)
+/* With each second that begins, too: leases end with one, and doors that know the time to be behind that
+ * save the store a write for each of them (is_unused). */
+static int64_t ping_next_us(const struct broker *b, int64_t now_us)
 {
     int64_t us = b->limits->stale_after_seconds * 1000000 / PINGS_PER_STALE;
+    int64_t second_us = (1000 - clock_wall_ms(b->clock) % 1000) * 1000;
 
-    return us < PING_MOST_US ? us : PING_MOST_US;
+    us = us < PING_MOST_US ? us : PING_MOST_US;
+    return now_us + (us < second_us ? us : second_us);
 }
 
 void broker_tick(struct broker *b)
 {
-    struct due_batch batch = {.expired_n = 0};
+    struct due_batch batch;
     int64_t now_us = clock_boot_us(b->clock);
 
+    batch.expiring_n = batch.expired_n = batch.closed_n = 0;
     due_collect(b, clock_wall_ms(b->clock), &batch);
     if (batch.expired_n)
         b->hooks.expired(b->hooks.ctx, batch.expired, batch.expired_n);
@@ -424,7 +501,7 @@ void broker_tick(struct broker *b)
     if (now_us >= b->next_ping_us) {
         broker_doors_tick(b, now_us);
         broker_late(b);
-        b->next_ping_us = now_us + ping_every_us(b);
+        b->next_ping_us = ping_next_us(b, now_us);
     }
     broker_rearm(b);
 }

@@ -441,6 +441,7 @@ static void on_message(struct broker *b, struct door *d, const struct door_msg *
         on_put(b, s, m);
         break;
     case DOOR_PING:
+        d->time_ms = m->now;
         break;
     case DOOR_HELLO:
     case DOOR_SNAPSHOT:

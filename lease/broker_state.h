@@ -34,6 +34,10 @@
 #define TRAFFIC_PER_S 20
 #define TRAFFIC_BURST 400 /* a whole session cut at once is well below */
 
+/* So long behind their time leases are asked for: what their doors have said of it meanwhile has
+ * arrived. */
+#define EXPIRED_HEARD_MS 20
+
 struct session;
 
 struct lease_node {
@@ -70,6 +74,7 @@ struct door {
     uint64_t conn;           /* 0: none */
     struct session *session; /* NULL: not authenticated yet */
     int64_t opened_us, heard_us;
+    int64_t time_ms; /* the gateway's time, as far as the door knows of it; 0: it has not said */
     bool said_hello;
     UT_hash_handle hh; /* by conn */
 };

@@ -12,7 +12,8 @@
 static const char *const type_names[] = {"HELLO",    "SNAPSHOT", "OP",    "ACK",      "AGENT",
                                          "ACTIVITY", "ADMIT",    "CLOSE", "DENY",     "PING",
                                          "RETIRE",   "DELTA",    "PUT",   "PUT_DONE", NULL};
-static const char *const op_names[] = {"GRANT", "EXTEND", "REVOKE", "REVOKE_ALL", "KEYS", NULL};
+static const char *const op_names[] = {"GRANT", "EXTEND",      "REVOKE", "REVOKE_ALL",
+                                       "KEYS",  "REVOKE_LIST", NULL};
 static const char *const agent_names[] = {"none", "up", "ended", NULL};
 static const char *const scope_names[] = {"read", "write", "admin", NULL};
 static const char *const use_names[] = {"multi", "once", NULL};
@@ -67,6 +68,7 @@ static const struct field allow_fields[] = {
     FIELD_OBJLIST(struct door_msg, allow, allow_fields, struct door_allow,                         \
                   .flags = FIELD_REQUIRED, .max = ENTRIES_MAX)
 #define CONSUMED FIELD_IDLIST(struct door_msg, consumed, .max = ENTRIES_MAX)
+#define JTIS     FIELD_IDLIST(struct door_msg, jtis, .flags = FIELD_REQUIRED, .max = ENTRIES_MAX)
 #define KEYS                                                                                       \
     FIELD_OBJLIST(struct wire_msg, keys, key_fields, struct wire_key, .flags = FIELD_REQUIRED,     \
                   .max = KEYS_MAX)
@@ -92,6 +94,7 @@ static const struct field op_grant[] = {TYPE,  FROM_1(seq), OP,  JTI, FROM_1(exp
 static const struct field op_extend[] = {TYPE, FROM_1(seq), OP, JTI, FROM_1(exp), {0}};
 static const struct field op_revoke[] = {TYPE, FROM_1(seq), OP, JTI, CODE, {0}};
 static const struct field op_revoke_all[] = {TYPE, FROM_1(seq), OP, CODE, {0}};
+static const struct field op_revoke_list[] = {TYPE, FROM_1(seq), OP, JTIS, CODE, {0}};
 static const struct field op_keys[] = {TYPE, FROM_1(seq), OP, KEYS, {0}};
 static const struct field ack[] = {TYPE, INT(seq), INT(cut), INT(latency_us), {0}};
 static const struct field agent[] = {TYPE, AGENT, {0}};
@@ -124,11 +127,10 @@ static const struct field *const type_fields[] = {
     [DOOR_CLOSE] = close_,     [DOOR_DENY] = deny,         [DOOR_PING] = ping,
     [DOOR_RETIRE] = retire,    [DOOR_DELTA] = delta,       [DOOR_PUT] = put,
     [DOOR_PUT_DONE] = put_done};
-static const struct field *const op_fields[] = {[DOOR_OP_GRANT] = op_grant,
-                                                [DOOR_OP_EXTEND] = op_extend,
-                                                [DOOR_OP_REVOKE] = op_revoke,
-                                                [DOOR_OP_REVOKE_ALL] = op_revoke_all,
-                                                [DOOR_OP_KEYS] = op_keys};
+static const struct field *const op_fields[] = {
+    [DOOR_OP_GRANT] = op_grant,   [DOOR_OP_EXTEND] = op_extend,
+    [DOOR_OP_REVOKE] = op_revoke, [DOOR_OP_REVOKE_ALL] = op_revoke_all,
+    [DOOR_OP_KEYS] = op_keys,     [DOOR_OP_REVOKE_LIST] = op_revoke_list};
 
 const struct field door_spec_fields[] = {
     FIELD_ID(struct door_spec, session_id, .flags = FIELD_REQUIRED),
@@ -157,7 +159,7 @@ const struct field door_spec_fields[] = {
 static const struct field *msg_fields(int t, int op)
 {
     if (t == DOOR_OP)
-        return op >= DOOR_OP_GRANT && op <= DOOR_OP_KEYS ? op_fields[op] : NULL;
+        return op >= DOOR_OP_GRANT && op <= DOOR_OP_REVOKE_LIST ? op_fields[op] : NULL;
     return t >= DOOR_HELLO && t <= DOOR_PUT_DONE ? type_fields[t] : NULL;
 }
 

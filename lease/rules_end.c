@@ -99,33 +99,84 @@ int lease_get_if_there(struct store_tx *tx, const struct id *id, struct lease *r
     return -1;
 }
 
-static int expire_one(struct store_tx *tx, const struct id *id, struct err *e)
-{
-    struct lease l;
-    int64_t seq;
-    bool there;
+/* One entry of a session's log, and whom it ends. */
+struct expiry {
+    struct store_tx *tx;
+    struct change c;
+};
 
-    if (lease_get_if_there(tx, id, &l, &there, e))
+static int expire_one(struct expiry *x, const struct lease_due *d, bool *ret_found, struct err *e)
+{
+    const struct store_lease_expiry row = {.n = d->n,
+                                           .expires_at = d->expires_at,
+                                           .session_id = d->session_id,
+                                           .user_id = d->user_id,
+                                           .state = d->unused ? LEASE_CLOSED : LEASE_EXPIRING,
+                                           .reason = "expired"};
+
+    return store_lease_expire(x->tx, &row, ret_found, e);
+}
+
+static int expire_tell(struct expiry *x, const struct lease_due *d, struct err *e)
+{
+    struct lease l = {.lease_id = d->lease_id,
+                      .session_id = d->session_id,
+                      .chat_id = d->chat_id,
+                      .user_id = d->user_id,
+                      .expires_at = d->expires_at,
+                      .revoked_reason = "expired"};
+
+    return lease_audit(x->tx, NULL, "lease.expire", &l, NULL, x->c.seq, e) ||
+                   lease_event(x->tx, "lease.expired", &l, e)
+               ? -1
+               : 0;
+}
+
+static int expire_add(struct expiry *x, const struct lease_due *d, struct err *e)
+{
+    struct change_expired *to = &x->c.expired;
+    bool found;
+
+    if (expire_one(x, d, &found, e))
         return -1;
-    if (!there)
+    if (!found)
         return 0;
-    if (!lease_is_open(&l) || l.expires_at > store_now_ms(tx))
-        return 0;
-    if (store_session_next_seq(tx, &l.session_id, &seq, e) ||
-        mark_ending(tx, &l, LEASE_EXPIRING, "expired", e) ||
-        lease_audit(tx, NULL, "lease.expire", &l, NULL, seq, e) ||
-        lease_event(tx, "lease.expired", &l, e))
+    if (!to->n && store_session_next_seq(x->tx, &d->session_id, &x->c.seq, e))
         return -1;
-    store_emit(tx,
-               &(struct change){
-                   .kind = CHANGE_REVOKE, .seq = seq, .code = CLOSE_UNAUTHENTICATED, .lease = l});
+    to->closed |= (uint32_t)d->unused << to->n;
+    to->ids[to->n++] = d->lease_id;
+    return expire_tell(x, d, e);
+}
+
+/* Those of the session of due[0], as many as one entry takes; the others move up. *n: how many. */
+static int expire_session(struct store_tx *tx, struct lease_due *due, size_t *n, struct err *e)
+{
+    struct expiry x = {.tx = tx, .c = {.kind = CHANGE_EXPIRE, .code = CLOSE_UNAUTHENTICATED}};
+    struct id session_id = due[0].session_id;
+    size_t left = 0;
+
+    x.c.expired = (struct change_expired){.session_id = session_id};
+    for (size_t i = 0; i < *n; i++) {
+        if (x.c.expired.n == CHANGE_LEASES || !id_equal(&due[i].session_id, &session_id))
+            due[left++] = due[i];
+        else if (expire_add(&x, &due[i], e))
+            return -1;
+    }
+    *n = left;
+    if (x.c.expired.n)
+        store_emit(tx, &x.c);
     return 0;
 }
 
-int lease_expire(struct store_tx *tx, const struct id *ids, size_t n, struct err *e)
+int lease_expire(struct store_tx *tx, const struct lease_due *due, size_t n, struct err *e)
 {
-    for (size_t i = 0; i < n; i++)
-        if (expire_one(tx, &ids[i], e))
+    struct lease_due left[LEASES_DUE_MAX];
+
+    if (n > LEASES_DUE_MAX)
+        return err_set(e, ERR_INTERNAL, "%zu leases expire in one write", n);
+    memcpy(left, due, n * sizeof *due);
+    while (n)
+        if (expire_session(tx, left, &n, e))
             return -1;
     return 0;
 }

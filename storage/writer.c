@@ -15,6 +15,11 @@
 #define IDLE_MS          2000
 #define CHANGES_KEPT_MAX 1024 /* a list that was longer gives its memory back */
 
+/* A write that may let others pass lets so many groups of them pass, and no further one of its kind
+ * begins in a group that has taken so long: what comes meanwhile waits for that. */
+#define PASSED_MAX 4
+#define LATER_US   1000
+
 /* --- the transaction of one write ------------------------------------------------------------ */
 
 void store_emit(struct store_tx *tx, const struct change *c)
@@ -159,15 +164,53 @@ static struct store_job *next_of(const struct store_job *j)
     return (struct store_job *)j->job.next;
 }
 
-static int run_writes(struct writer *w, struct store_job *group, struct err *e)
+/* Under the lock. */
+static struct store_job *take_later(struct writer *w)
 {
-    if (stmt_exec(&w->conn, "BEGIN IMMEDIATE", e) != 0) {
-        return -1;
+    struct job *j = w->later;
+    if (j != NULL) {
+        w->later = j->next;
+        if (w->later == NULL) {
+            w->later_tail = &w->later;
+        }
+        j->next = NULL;
+        w->waiting--;
     }
+    return (struct store_job *)j;
+}
+
+/* Of those that let others pass, the next that belongs to this group. A simulation, whose time stands
+ * still meanwhile, has one in a group. */
+static struct store_job *next_later(struct writer *w, int64_t start_us)
+{
+    if (w->options.manual || clock_boot_us(&clock_system) - start_us >= LATER_US) {
+        return NULL;
+    }
+    pthread_mutex_lock(&w->lock);
+    struct store_job *j = take_later(w);
+    pthread_mutex_unlock(&w->lock);
+    return j;
+}
+
+/* The last of a group, and only it, may bring others of its kind along: they join the group. */
+static int run_all(struct writer *w, struct store_job *group, struct err *e)
+{
+    int64_t start_us = clock_boot_us(&clock_system);
     for (struct store_job *j = group; j != NULL; j = next_of(j)) {
         if (run_write(w, j, e) != 0 || audit_trail_write_long(&w->audit, &w->conn, e) != 0) {
             return -1;
         }
+        if (j->later && j->job.next == NULL) {
+            j->job.next = (struct job *)next_later(w, start_us);
+        }
+    }
+    return 0;
+}
+
+static int run_writes(struct writer *w, struct store_job *group, struct err *e)
+{
+    if (stmt_exec(&w->conn, "BEGIN IMMEDIATE", e) != 0 || run_all(w, group, e) != 0) {
+        return -1;
     }
     if (session_cache_write(&w->sessions, &w->conn, e) != 0 ||
         audit_trail_write(&w->audit, &w->conn, e) != 0 ||
@@ -307,6 +350,7 @@ static void run_group(struct writer *w, struct store_job *group)
 
 static int enqueue(struct writer *w, struct store_job *j, struct err *e)
 {
+    assert(j->ends || !j->later);
     j->job.queued_us = clock_boot_us(&clock_system);
     pthread_mutex_lock(&w->lock);
     bool full = w->closing || w->waiting >= w->options.queue_max;
@@ -315,9 +359,10 @@ static int enqueue(struct writer *w, struct store_job *j, struct err *e)
     } else {
         j->rc = 0;
         atomic_fetch_add(&w->depth, 1);
+        struct job ***tail = j->later ? &w->later_tail : &w->tail;
         j->job.next = NULL;
-        *w->tail = &j->job;
-        w->tail = &j->job.next;
+        **tail = &j->job;
+        *tail = &j->job.next;
         w->waiting++;
         pthread_cond_signal(&w->filled);
     }
@@ -346,7 +391,8 @@ static bool withdraw(struct writer *w, struct store_job *j)
     return found;
 }
 
-/* Takes at most group_max writes off the queue; under the lock. */
+/* Takes at most group_max writes off the queue, and one that lets others pass when there are none of
+ * those or when it is its turn; under the lock. */
 static struct store_job *dequeue_group(struct writer *w)
 {
     struct job *group = w->head, **end = &group;
@@ -359,6 +405,12 @@ static struct store_job *dequeue_group(struct writer *w)
     w->waiting -= n;
     if (w->head == NULL) {
         w->tail = &w->head;
+    }
+    if (n == 0 || w->passed >= PASSED_MAX) {
+        *end = (struct job *)take_later(w);
+        w->passed = 0;
+    } else {
+        w->passed += w->later != NULL;
     }
     return (struct store_job *)group;
 }
@@ -377,14 +429,14 @@ static void tidy_up(struct writer *w)
 static struct store_job *wait_for_group(struct writer *w)
 {
     pthread_mutex_lock(&w->lock);
-    while (w->head == NULL && !w->closing) {
+    while (w->waiting == 0 && !w->closing) {
         if (!checkpoint_is_pending(&w->checkpoint) && !reserve_is_short(&w->reserve)) {
             pthread_cond_wait(&w->filled, &w->lock);
             continue;
         }
         struct timespec idle_at = monotonic_in_ms(IDLE_MS);
         if (pthread_cond_timedwait(&w->filled, &w->lock, &idle_at) == ETIMEDOUT &&
-            w->head == NULL) {
+            w->waiting == 0) {
             pthread_mutex_unlock(&w->lock);
             tidy_up(w);
             pthread_mutex_lock(&w->lock);
@@ -503,6 +555,7 @@ int writer_open(struct writer *w, const struct store_options *o, struct err *e)
     w->options = *o;
     w->options.path = NULL; /* the caller's, and not needed again */
     w->tail = &w->head;
+    w->later_tail = &w->later;
     if (conn_open(o->path, CONN_WRITE, &w->conn, e) != 0) {
         return -1;
     }

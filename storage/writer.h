@@ -23,13 +23,15 @@ struct writer {
 
     pthread_mutex_t lock;
     pthread_cond_t filled;
-    struct job *head, **tail; /* guarded by lock: the waiting writes */
-    size_t waiting;           /* guarded by lock */
-    atomic_size_t depth;      /* waiting or running; read by any thread */
-    bool closing;             /* guarded by lock */
+    struct job *head, **tail;        /* guarded by lock: the waiting writes … */
+    struct job *later, **later_tail; /* … and those that let others pass, guarded as well */
+    size_t waiting;                  /* guarded by lock: in both */
+    atomic_size_t depth;             /* waiting or running; read by any thread */
+    bool closing;                    /* guarded by lock */
 
     /* of the writer thread while it runs, of who opens and closes the store otherwise */
     struct conn conn;
+    unsigned passed; /* groups in a row that went before those that let others pass */
     struct checkpoint checkpoint;
     struct reserve reserve;
     struct change_list changes;

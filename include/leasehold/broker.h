@@ -48,9 +48,9 @@ struct broker_hooks {
     void (*send)(void *ctx, uint64_t conn, const char *data, size_t len);
     void (*close)(void *ctx, uint64_t conn, int code, const char *reason);
     /* Make durable: these leases are closed | these leases have run out. Answered by the changes
-     * that come back through broker_apply. At most BROKER_BATCH ids. */
+     * that come back through broker_apply. At most BROKER_BATCH of them. */
     void (*closed)(void *ctx, const struct id *ids, size_t n);
-    void (*expired)(void *ctx, const struct id *ids, size_t n);
+    void (*expired)(void *ctx, const struct lease_due *due, size_t n);
     /* Worth telling, nothing more; may be NULL: these leases run out soon | have been ending for a
      * while without a word of their door. At most BROKER_BATCH ids. */
     void (*expiring)(void *ctx, const struct id *ids, size_t n);
@@ -72,7 +72,7 @@ struct broker_hooks {
     void (*wake)(void *ctx, int64_t delay_ms);
 };
 
-#define BROKER_BATCH 256
+#define BROKER_BATCH LEASES_DUE_MAX
 
 struct broker *broker_new(const struct broker_hooks *hooks, const struct clock *clock,
                           const struct lease_policy *policy, const struct config_lease *limits,

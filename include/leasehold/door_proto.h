@@ -16,7 +16,8 @@
  *   door → ADMIT{jti} CLOSE{jti, code, bytes_in, bytes_out} DENY{verdict}
  *   door → PUT{n, path, name}      the agent wants a file stored as an artifact
  *   gw   → PUT_DONE{n, artifact, fault}     one of the two is ""
- *   both → PING{now}               every second; the gateway's carries its time
+ *   both → PING{now}               every second; the gateway's carries its time, and the door answers
+ *          it at once with the gateway's time as it knows it
  *   gw   → RETIRE                  the door closes everything and exits
  *
  * Shared by both sides; any thread; decoded strings live in the arena given.
@@ -50,7 +51,14 @@ enum door_msg_type {
     DOOR_PUT_DONE,
 };
 
-enum door_op { DOOR_OP_GRANT, DOOR_OP_EXTEND, DOOR_OP_REVOKE, DOOR_OP_REVOKE_ALL, DOOR_OP_KEYS };
+enum door_op {
+    DOOR_OP_GRANT,
+    DOOR_OP_EXTEND,
+    DOOR_OP_REVOKE,
+    DOOR_OP_REVOKE_ALL,
+    DOOR_OP_KEYS,
+    DOOR_OP_REVOKE_LIST
+};
 
 enum door_agent { DOOR_AGENT_NONE, DOOR_AGENT_UP, DOOR_AGENT_ENDED };
 
@@ -110,7 +118,8 @@ struct door_msg {
     unsigned scope;
     int64_t mc;
     int use;
-    int64_t code; /* close code of a REVOKE, of a CLOSE */
+    int64_t code;     /* close code of a REVOKE, of a CLOSE */
+    struct list jtis; /* struct id, of REVOKE_LIST */
     int64_t cut, latency_us;
     /* ACTIVITY, CLOSE */
     int64_t last_in, last_out; /* ms, gateway time; 0 = never */

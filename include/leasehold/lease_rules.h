@@ -80,9 +80,20 @@ int lease_end_one(struct store_tx *tx, const struct lease *l, const struct lease
 int lease_end_session(struct store_tx *tx, const struct sandbox *session,
                       const struct lease_ending *how, size_t *ret_n, struct err *e) MUST_CHECK;
 
-/* The leases among `ids` whose time is over (others were renewed or ended meanwhile) go to
- * `expiring`. */
-int lease_expire(struct store_tx *tx, const struct id *ids, size_t n, struct err *e) MUST_CHECK;
+/* A lease whose time is over, with all that ends it: its row is not read for that. */
+struct lease_due {
+    struct id lease_id, session_id, chat_id, user_id;
+    int64_t n, expires_at;
+    /* Its door says that nobody is connected with it: there is nothing for the door to confirm, and the
+     * lease closes at once. */
+    bool unused;
+};
+
+/* Those of them that are still open and were not renewed meanwhile go to `expiring`, or close, each
+ * session's by few entries of its log. */
+#define LEASES_DUE_MAX 256 /* at once */
+int lease_expire(struct store_tx *tx, const struct lease_due *due, size_t n,
+                 struct err *e) MUST_CHECK;
 
 /* So long before its end at most a lease that is not renewed is told of (broker.h). */
 #define LEASE_EXPIRING_MS 15000

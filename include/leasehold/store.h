@@ -34,9 +34,19 @@ enum change_kind {
     CHANGE_EXTEND,           /* lease (new expires_at), seq */
     CHANGE_REVOKE,           /* lease, seq, code, at_us */
     CHANGE_REVOKE_ALL,       /* sandbox.session_id, seq, code, at_us */
+    CHANGE_EXPIRE,           /* expired, seq, code: several of a session by one entry of its log */
     CHANGE_LEASE_CLOSED,     /* lease */
     CHANGE_KEYS,             /* sandbox.session_id, seq: its door gets the keys of now; or none */
     CHANGE_API_KEY,          /* key_id: added, changed or revoked; reload it */
+};
+
+/* Leases of one session whose time is over. */
+#define CHANGE_LEASES 32
+struct change_expired {
+    struct id session_id;
+    struct id ids[CHANGE_LEASES];
+    size_t n;
+    uint32_t closed; /* bit i: ids[i] is closed; else it is expiring */
 };
 
 struct change {
@@ -46,6 +56,7 @@ struct change {
     union {      /* by kind */
         struct lease lease;
         struct sandbox sandbox;
+        struct change_expired expired;
         struct id key_id;
     };
 };
@@ -156,6 +167,9 @@ struct store_job {
     store_fn fn;
     void *arg;
     bool ends; /* as store_write_end */
+    /* It ends something and is in no hurry: it goes when nothing else waits, or behind what does when it
+     * has let that pass a few times. Some run in one group while their time lasts. */
+    bool later;
     /* fn refuses before its first change only; what fails behind that is the store's own fault, and
      * fails the group. Then fn needs no savepoint, which costs more than a small write. */
     bool sound;
@@ -295,6 +309,16 @@ int store_lease_get(struct store_tx *tx, const struct id *lease_id, struct lease
 /* Of one that was read: l->n finds it. While it is open its rights, times and use may change, when it
  * ends its state, the time and the reason. */
 int store_lease_update(struct store_tx *tx, const struct lease *l, struct err *e) MUST_CHECK;
+/* Of one whose time is over, without reading it first: the state becomes `state`. *ret_found is false
+ * when it is not open any more, or was renewed behind `expires_at`. */
+struct store_lease_expiry {
+    int64_t n, expires_at;
+    struct id session_id, user_id;
+    enum lease_state state; /* expiring or closed */
+    const char *reason;
+};
+int store_lease_expire(struct store_tx *tx, const struct store_lease_expiry *x, bool *ret_found,
+                       struct err *e) MUST_CHECK;
 /* Every lease that is not closed, a session's together; `each` must not use the store. */
 int store_lease_each_open(struct store_tx *tx,
                           int (*each)(void *ctx, const struct lease *l, struct err *e), void *ctx,

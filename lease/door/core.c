@@ -338,16 +338,26 @@ static int delta_begin(struct door_core *c, const struct door_msg *m, int64_t no
     return 0;
 }
 
-static int64_t op_revoke(struct door_core *c, const struct door_msg *m, int64_t now_us)
+static int64_t revoke_one(struct door_core *c, const struct id *jti, int code, int64_t now_us)
 {
-    struct door_lease *lease = core_lease_find(c, &m->jti);
+    struct door_lease *lease = core_lease_find(c, jti);
     int64_t cut;
 
     if (!lease)
         return 0;
     lease->allowed = false;
-    cut = core_lease_cut(c, lease, (int)m->code);
+    cut = core_lease_cut(c, lease, code);
     core_lease_drop_if_dead(c, lease, now_us);
+    return cut;
+}
+
+static int64_t op_revoke_list(struct door_core *c, const struct door_msg *m, int64_t now_us)
+{
+    const struct id *jtis = m->jtis.items;
+    int64_t cut = 0;
+
+    for (size_t i = 0; i < m->jtis.n; i++)
+        cut += revoke_one(c, &jtis[i], (int)m->code, now_us);
     return cut;
 }
 
@@ -389,7 +399,10 @@ static int op_run(struct door_core *c, const struct door_msg *m, int64_t now_us,
         op_extend(c, m);
         return 0;
     case DOOR_OP_REVOKE:
-        *ret_cut = op_revoke(c, m, now_us);
+        *ret_cut = revoke_one(c, &m->jti, (int)m->code, now_us);
+        return 0;
+    case DOOR_OP_REVOKE_LIST:
+        *ret_cut = op_revoke_list(c, m, now_us);
         return 0;
     case DOOR_OP_REVOKE_ALL:
         *ret_cut = op_revoke_all(c, m, now_us);
@@ -433,6 +446,15 @@ static int op_apply(struct door_core *c, const struct door_msg *m, int64_t now_u
     return 0;
 }
 
+/* So that the gateway knows which leases this door takes for over. */
+static void ping_answer(struct door_core *c, int64_t now_us)
+{
+    const struct door_msg m = {.t = DOOR_PING, .now = door_core_gateway_ms(c, now_us)};
+
+    if (c->synced)
+        c->io.send(c->io.ctx, &m);
+}
+
 int door_core_receive(struct door_core *c, const struct door_msg *m, int64_t now_us, struct err *e)
 {
     int r = 0;
@@ -455,6 +477,7 @@ int door_core_receive(struct door_core *c, const struct door_msg *m, int64_t now
     case DOOR_PING:
         if (c->synced)
             time_set(c, m->now, now_us);
+        ping_answer(c, now_us);
         break;
     case DOOR_RETIRE:
         c->done = true;

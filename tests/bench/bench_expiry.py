@@ -7,6 +7,7 @@ measures it (the bucket of leasehold_loop_turn_duration_seconds it falls into); 
 take to be revoked meanwhile: from the commit to the door's confirmation, and as the client sees it.
 """
 
+import os
 import sys
 import time
 
@@ -37,6 +38,23 @@ def longest_ms(before, after):
     grew = {bound: after[bound] - before[bound] for bound in sorted(after)}
     total = grew[max(grew)]
     return next(bound for bound, n in grew.items() if n == total) * 1000
+
+
+def cpu_s(gateway):
+    """CPU seconds so far: of the writer, of the loop, of all threads."""
+    found = {"store": 0.0, "loop": 0.0, "all": 0.0}
+    tasks = f"/proc/{gateway.process.pid}/task"
+    for task in os.listdir(tasks):
+        with open(f"{tasks}/{task}/stat", encoding="ascii") as stat:
+            head, rest = stat.read().rsplit(")", 1)
+        name = head.split("(", 1)[1]
+        spent = sum(int(ticks) for ticks in rest.split()[11:13]) / os.sysconf("SC_CLK_TCK")
+        found["all"] += spent
+        if name == "store":
+            found["store"] += spent
+        elif int(task) == gateway.process.pid:
+            found["loop"] += spent
+    return found
 
 
 def open_leases(gateway):
@@ -87,10 +105,10 @@ def main():
         while time.time() < ends_at - 0.3:
             time.sleep(0.01)
         lean.note(f"{open_leases(gateway):.0f} leases, {leases} of them end in a moment")
-        before = turns(gateway)
+        before, cpu_before = turns(gateway), cpu_s(gateway)
         left_over = OTHERS + len(models)
         took_s, told, seen = revoke_until_closed(gateway, http, others, left_over, ends_at)
-        after = turns(gateway)
+        after, cpu_after = turns(gateway), cpu_s(gateway)
     finally:
         gateway.cleanup()
     lean.emit(
@@ -108,6 +126,9 @@ def main():
         },
         revoked_meanwhile=len(seen),
         sessions=SESSIONS,
+        cpu_us_per_lease={
+            name: round((cpu_after[name] - cpu_before[name]) / leases * 1e6, 1) for name in cpu_after
+        },
     )
 
 

@@ -46,8 +46,8 @@ FAULTS = [
     (
         "a revocation cuts nothing",
         "lease/door/core.c",
-        "cut = core_lease_cut(c, lease, (int)m->code);",
-        "cut = FAULT(@) ? 0 : core_lease_cut(c, lease, (int)m->code);",
+        "cut = core_lease_cut(c, lease, code);",
+        "cut = FAULT(@) ? 0 : core_lease_cut(c, lease, code);",
     ),
     (
         "a snapshot leaves connections that it does not name",

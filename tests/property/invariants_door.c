@@ -466,6 +466,26 @@ void invariant_07_snapshot_is_the_fold(struct sim *s, const struct sim_door *d,
                  (long long)m->seq, m->allow.n, listed);
 }
 
+/* One entry that ends several leases: it names these and no others. */
+static void ended_as_committed(struct sim *s, const struct sim_door *d, const struct door_msg *m)
+{
+    const struct id *ids = m->op == DOOR_OP_REVOKE ? &m->jti : m->jtis.items;
+    size_t n = m->op == DOOR_OP_REVOKE ? 1 : m->jtis.n, committed = 0;
+    bool found = m->code == CLOSE_UNAUTHENTICATED;
+
+    for (int i = 0; i < s->leases_n; i++)
+        committed += &s->sessions[s->leases[i].session] == session_of(s, d) &&
+                     s->leases[i].end_seq == m->seq;
+    for (size_t i = 0; i < n; i++) {
+        int at = facts_lease(s, &ids[i]);
+
+        found = found && at >= 0 && s->leases[at].end_seq == m->seq;
+    }
+    if (!found || committed != n || (m->op != DOOR_OP_REVOKE && m->op != DOOR_OP_REVOKE_LIST))
+        sim_fail(s, "invariant_05", "operation %d as %lld is not the expiry that was committed",
+                 m->op, (long long)m->seq);
+}
+
 void invariant_05_only_what_is_durable_is_said(struct sim *s, const struct sim_door *d,
                                                const struct door_msg *m)
 {
@@ -484,6 +504,10 @@ void invariant_05_only_what_is_durable_is_said(struct sim *s, const struct sim_d
     }
     if (m->t != DOOR_OP)
         return;
+    if (f->kind == CHANGE_EXPIRE) {
+        ended_as_committed(s, d, m);
+        return;
+    }
     if (f->kind != kinds[m->op] || (m->op <= DOOR_OP_REVOKE && !id_equal(&f->lease_id, &m->jti)) ||
         (m->op <= DOOR_OP_EXTEND && f->exp_ms / 1000 != m->exp) ||
         (m->op == DOOR_OP_REVOKE && f->code != m->code))

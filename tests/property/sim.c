@@ -29,6 +29,7 @@ const char *const seen_names[SEEN_KINDS] = {
     [SEEN_RESYNC] = "resync",
     [SEEN_ZOMBIE] = "zombie",
     [SEEN_EXPIRED] = "expired",
+    [SEEN_CLOSED_AT_ONCE] = "closed_at_once",
     [SEEN_CONSUMED] = "consumed",
     [SEEN_KILL_IN_WRITE] = "killed_in_a_write",
     [SEEN_POWER_OFF] = "power_off",

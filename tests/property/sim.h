@@ -188,8 +188,9 @@ struct op {
     struct api_key api_row;
     struct id api_users[SIM_USERS];
     char secret[DOOR_SECRET_TEXT]; /* of a door to be started */
-    size_t ids_n;
+    size_t ids_n, due_n;
     struct id *ids;
+    struct lease_due *due;
     /* what it did */
     struct sandbox sandbox;
     struct lease lease;
@@ -237,6 +238,7 @@ enum seen {
     SEEN_RESYNC,
     SEEN_ZOMBIE,
     SEEN_EXPIRED,
+    SEEN_CLOSED_AT_ONCE,
     SEEN_CONSUMED,
     SEEN_KILL_IN_WRITE,
     SEEN_POWER_OFF,

@@ -275,7 +275,8 @@ void door_event(struct sim *s, struct sim_door *d)
         connect_to_gateway(s, d);
     if (d->ping_at_us <= now) {
         d->ping_at_us = now + PING_US;
-        net_send_to_gateway(s, d, &(struct door_msg){.t = DOOR_PING, .now = sim_wall_ms(s)});
+        net_send_to_gateway(
+            s, d, &(struct door_msg){.t = DOOR_PING, .now = door_core_gateway_ms(d->core, now)});
     }
     if (d->break_at_us <= now)
         door_break_link(s, d);

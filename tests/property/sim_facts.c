@@ -198,9 +198,9 @@ static void all_revoked(struct sim *s, const struct change *c, int session, int6
             ends(&s->leases[i], c->seq, at_us, LEASE_REVOKING);
 }
 
-static void closed(struct sim *s, const struct change *c, int64_t at_us)
+static void closed(struct sim *s, const struct id *lease_id, int64_t at_us)
 {
-    int at = facts_lease(s, &c->lease.lease_id);
+    int at = facts_lease(s, lease_id);
 
     if (at < 0 || s->leases[at].closed) {
         sim_fail(s, "invariant_04", "a lease is closed that is not there, or again");
@@ -211,11 +211,32 @@ static void closed(struct sim *s, const struct change *c, int64_t at_us)
     s->leases[at].l.state = LEASE_CLOSED;
 }
 
+static void expired(struct sim *s, const struct change *c, int session, int64_t at_us)
+{
+    const struct change_expired *x = &c->expired;
+
+    (void)log_entry(s, session, c, at_us);
+    for (size_t i = 0; i < x->n; i++) {
+        int at = facts_lease(s, &x->ids[i]);
+
+        invariant_04_terminal_absorbs(s, at, "expired");
+        if (at < 0)
+            continue;
+        ends(&s->leases[at], c->seq, at_us, LEASE_EXPIRING);
+        if (!(x->closed & 1U << i))
+            continue;
+        closed(s, &x->ids[i], at_us);
+        s->seen[SEEN_CLOSED_AT_ONCE]++;
+    }
+}
+
 static void take(struct sim *s, struct op *op, const struct change *c, int64_t at_us)
 {
     bool of_lease = c->kind == CHANGE_GRANT || c->kind == CHANGE_EXTEND ||
                     c->kind == CHANGE_REVOKE || c->kind == CHANGE_LEASE_CLOSED;
-    int session = facts_session(s, of_lease ? &c->lease.session_id : &c->sandbox.session_id);
+    int session = facts_session(s, c->kind == CHANGE_EXPIRE ? &c->expired.session_id
+                                   : of_lease               ? &c->lease.session_id
+                                                            : &c->sandbox.session_id);
 
     if (c->kind == CHANGE_SESSION_STARTING) {
         session_begins(s, op, c);
@@ -238,7 +259,9 @@ static void take(struct sim *s, struct op *op, const struct change *c, int64_t a
     if (c->kind == CHANGE_REVOKE_ALL)
         all_revoked(s, c, session, at_us);
     if (c->kind == CHANGE_LEASE_CLOSED)
-        closed(s, c, at_us);
+        closed(s, &c->lease.lease_id, at_us);
+    if (c->kind == CHANGE_EXPIRE)
+        expired(s, c, session, at_us);
     if (c->kind == CHANGE_KEYS)
         keys_note(s, log_entry(s, session, c, at_us));
 }

@@ -126,14 +126,24 @@ static void on_closed(void *ctx, const struct id *ids, size_t n)
     submit_ids(ctx, OP_CLOSE, ids, n);
 }
 
-static void on_expired(void *ctx, const struct id *ids, size_t n)
+static void on_expired(void *ctx, const struct lease_due *due, size_t n)
 {
     struct sim *s = ctx;
+    struct op *op;
 
     s->tick_expired += n;
     s->tick_calls++;
     s->seen[SEEN_EXPIRED]++;
-    submit_ids(s, OP_EXPIRE, ids, n);
+    if (s->gw.dying)
+        return;
+    op = op_new(s, OP_EXPIRE, -1);
+    op->due = malloc(n * sizeof *due);
+    if (!op->due)
+        abort();
+    memcpy(op->due, due, n * sizeof *due);
+    op->due_n = n;
+    op->job.ends = op->job.later = true;
+    gateway_submit(s, op);
 }
 
 static void on_consumed(void *ctx, const struct id *lease_id)

@@ -51,6 +51,7 @@ struct op *op_new(struct sim *s, enum op_kind kind, int api)
 void op_free(struct op *op)
 {
     free(op->ids);
+    free(op->due);
     free(op->token);
     free(op->changes);
     free(op);
@@ -475,7 +476,7 @@ static int run_gone(struct op *op, struct store_tx *tx, struct err *e)
 
 static int run_expire(struct op *op, struct store_tx *tx, struct err *e)
 {
-    return lease_expire(tx, op->ids, op->ids_n, e);
+    return lease_expire(tx, op->due, op->due_n, e);
 }
 
 static int run_close(struct op *op, struct store_tx *tx, struct err *e)

@@ -17,6 +17,7 @@
 
 #define SECRET "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 #define START  1800000000000LL /* ms */
+#define HEARD  20              /* ms behind its end: then a lease is asked for */
 
 struct fixture {
     struct broker *broker;
@@ -36,7 +37,7 @@ struct fixture {
     uint64_t closed_conn;
     int closed_code;
     struct id closed[512], expired[2048];
-    size_t closed_n, expired_n, expired_calls;
+    size_t closed_n, expired_n, expired_calls, unused_n;
     struct id expiring, unconfirmed; /* the last ones told of */
     size_t expiring_n, unconfirmed_n;
     bool live;
@@ -86,14 +87,16 @@ static inline void on_closed(void *ctx, const struct id *ids, size_t n)
         f->closed[f->closed_n++] = ids[i];
 }
 
-static inline void on_expired(void *ctx, const struct id *ids, size_t n)
+static inline void on_expired(void *ctx, const struct lease_due *due, size_t n)
 {
     struct fixture *f = ctx;
 
     assert_true(n <= BROKER_BATCH);
     f->expired_calls++;
-    for (size_t i = 0; i < n && f->expired_n < 2048; i++)
-        f->expired[f->expired_n++] = ids[i];
+    for (size_t i = 0; i < n && f->expired_n < 2048; i++) {
+        f->expired[f->expired_n++] = due[i].lease_id;
+        f->unused_n += due[i].unused;
+    }
 }
 
 static inline void on_expiring(void *ctx, const struct id *ids, size_t n)
