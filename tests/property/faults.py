@@ -161,6 +161,18 @@ FAULTS = [
         "if (batch.expired_n && !FAULT(@))",
     ),
     (
+        "a lease closes at once whoever is connected with it",
+        "lease/broker.c",
+        "s->door->time_ms >= n->l.expires_at && !n->l.connections;",
+        "s->door->time_ms >= n->l.expires_at && (FAULT(@) || !n->l.connections);",
+    ),
+    (
+        "a lease closes at once before its door knows that it is over",
+        "lease/broker.c",
+        "return s->door && s->door->time_ms >= n->l.expires_at",
+        "return s->door && (FAULT(@) || s->door->time_ms >= n->l.expires_at)",
+    ),
+    (
         "the signature is not checked",
         "lease/token_verify.c",
         "if (!p256_verify(key, parts.signed_text, parts.signed_len, parts.sig))",

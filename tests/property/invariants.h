@@ -63,6 +63,7 @@ void invariant_18_failed_check_changes_nothing(struct sim *s, const struct sim_d
 void invariant_19_counts_agree(struct sim *s);
 void invariant_19_rows_agree(struct sim *s);
 void invariant_20_every_lease_closes(struct sim *s);
+void invariant_20_closed_at_once_was_unused(struct sim *s, const struct lease_fact *f);
 void invariant_21_expiry_is_bounded(struct sim *s);
 void invariant_22_no_secret_is_written(struct sim *s);
 void invariant_23_lower_generation_never_admits(struct sim *s, const struct sim_door *d);

@@ -311,6 +311,20 @@ static bool has_clean_link(const struct sim *s, const struct sim_door *d, int64_
     return true;
 }
 
+/* That is why its door had nothing to confirm: nobody was left, and it lets nobody in any more. */
+void invariant_20_closed_at_once_was_unused(struct sim *s, const struct lease_fact *f)
+{
+    const struct sim_door *d = &s->sessions[f->session].door;
+    const struct door_lease *lease = d->alive ? core_lease_find(d->core, &f->l.lease_id) : NULL;
+
+    if (lease && lease->live)
+        sim_fail(s, "invariant_20", "%s closes at once, and %d are connected",
+                 SHORT(&f->l.lease_id), (int)lease->live);
+    if (d->alive && gateway_s(s, d) < f->l.expires_at / 1000 && !s->stepped_us)
+        sim_fail(s, "invariant_20", "%s closes at once, and its door does not know it is over",
+                 SHORT(&f->l.lease_id));
+}
+
 static void cut_by_revocation(struct sim *s, const struct sim_door *d, const struct lease_fact *f)
 {
     int64_t seal_us = s->limits.seal_after_seconds * SEC, since_us;

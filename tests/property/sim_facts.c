@@ -225,6 +225,7 @@ static void expired(struct sim *s, const struct change *c, int session, int64_t 
         ends(&s->leases[at], c->seq, at_us, LEASE_EXPIRING);
         if (!(x->closed & 1U << i))
             continue;
+        invariant_20_closed_at_once_was_unused(s, &s->leases[at]);
         closed(s, &x->ids[i], at_us);
         s->seen[SEEN_CLOSED_AT_ONCE]++;
     }

@@ -344,6 +344,85 @@ static void an_unconfirmed_lease_is_told_of_once(void **state)
     assert_true(id_equal(&f->unconfirmed, &l.lease_id));
 }
 
+static void expire(struct fixture *f, const struct lease *l, int64_t seq, uint32_t closed)
+{
+    struct change c = {.kind = CHANGE_EXPIRE, .seq = seq, .code = 4401};
+
+    c.expired = (struct change_expired){.session_id = l[0].session_id,
+                                        .n = 2,
+                                        .closed = closed,
+                                        .ids = {l[0].lease_id, l[1].lease_id}};
+    f->sent_n = 0;
+    apply(f, &c);
+}
+
+/* Due, with what the door has said before. */
+static size_t unused_of_two(struct fixture *f, int64_t door_time_ms, bool connected)
+{
+    struct lease l = grant(f, 10, 1);
+
+    grant(f, 10, 2);
+    hello(f, 9, 7, SECRET);
+    if (connected)
+        door_says(f, 9, &(struct door_msg){.t = DOOR_ADMIT, .jti = l.lease_id});
+    f->wall_ms += 10000 + HEARD;
+    door_says(f, 9, &(struct door_msg){.t = DOOR_PING, .now = door_time_ms});
+    broker_tick(f->broker);
+    assert_int_equal(f->expired_n, 2);
+    return f->unused_n;
+}
+
+static void leases_that_nobody_uses_behind_their_end_are_unused(void **state)
+{
+    assert_int_equal(unused_of_two(*state, START + 10000, false), 2);
+}
+
+static void a_lease_that_somebody_is_connected_with_is_not(void **state)
+{
+    assert_int_equal(unused_of_two(*state, START + 10000, true), 1);
+}
+
+static void none_is_before_its_door_knows_that_its_time_is_over(void **state)
+{
+    assert_int_equal(unused_of_two(*state, START + 9999, false), 0);
+}
+
+static void none_is_without_a_door(void **state)
+{
+    struct fixture *f = *state;
+
+    grant(f, 10, 1);
+    hello(f, 9, 7, SECRET);
+    door_says(f, 9, &(struct door_msg){.t = DOOR_PING, .now = START + 20000});
+    broker_door_closed(f->broker, 9);
+    f->wall_ms += 10000 + HEARD;
+    broker_tick(f->broker);
+    assert_int_equal(f->expired_n, 1);
+    assert_int_equal(f->unused_n, 0);
+}
+
+static void what_expires_together_is_withdrawn_together_and_closed_where_unused(void **state)
+{
+    struct fixture *f = *state;
+    struct lease l[2] = {grant(f, 10, 1), grant(f, 10, 2)};
+    struct broker_counts counts;
+
+    hello(f, 9, 7, SECRET);
+    expire(f, l, 3, 1U << 1);
+    assert_int_equal(f->sent_n, 1);
+    assert_int_equal(f->sent[0].op, DOOR_OP_REVOKE_LIST);
+    assert_int_equal(f->sent[0].seq, 3);
+    assert_int_equal(f->sent[0].jtis.n, 2);
+    assert_int_equal(f->ending_n, 2);
+    assert_int_equal(state_of(f, &l[0]), LEASE_EXPIRING);
+    broker_counts(f->broker, &counts);
+    assert_int_equal(counts.leases, 1); /* the unused one is gone */
+    assert_int_equal(f->closed_n, 0);
+    door_says(f, 9, &(struct door_msg){.t = DOOR_ACK, .seq = 3, .cut = 1});
+    assert_int_equal(f->closed_n, 1);
+    assert_true(id_equal(&f->closed[0], &l[0].lease_id));
+}
+
 static void an_unconfirmed_lease_is_closed_when_nothing_can_hold_its_token(void **state)
 {
     struct fixture *f = *state;
@@ -593,6 +672,11 @@ int main(void)
         T(a_renewed_lease_does_not_expire_at_its_first_time),
         T(a_lease_is_told_of_once_a_term_shortly_before_it_expires),
         T(an_unconfirmed_lease_is_told_of_once),
+        T(leases_that_nobody_uses_behind_their_end_are_unused),
+        T(a_lease_that_somebody_is_connected_with_is_not),
+        T(none_is_before_its_door_knows_that_its_time_is_over),
+        T(none_is_without_a_door),
+        T(what_expires_together_is_withdrawn_together_and_closed_where_unused),
         T(an_unconfirmed_lease_is_closed_when_nothing_can_hold_its_token),
         T(the_end_of_a_session_retires_its_door_and_forgets_its_leases),
         T(a_door_that_comes_back_gets_what_it_missed_and_nothing_else),

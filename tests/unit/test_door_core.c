@@ -459,6 +459,38 @@ static void revoking_all_leaves_nobody(void **state)
     assert_refused(present(f, 2, &cl), CLOSE_UNAUTHENTICATED);
 }
 
+static void a_list_ends_those_that_it_names_and_no_others(void **state)
+{
+    struct fixture *f = *state;
+    struct token_claims cl = claims(f);
+    struct id gone[2] = {f->jti, id_n(77)};
+
+    go_live(f);
+    admit(f, 0);
+    cl.lease_id = id_n(2);
+    assert_int_equal(grant(f, entry(cl.lease_id)), 0);
+    present(f, 1, &cl);
+    assert_int_equal(op(f, (struct door_msg){.op = DOOR_OP_REVOKE_LIST,
+                                             .code = CLOSE_UNAUTHENTICATED,
+                                             .jtis = {gone, 2}}),
+                     0);
+    assert_int_equal(f->peers[0].code, CLOSE_UNAUTHENTICATED);
+    assert_int_equal(f->peers[1].code, 0);
+    cl = claims(f);
+    assert_refused(present(f, 2, &cl), CLOSE_UNAUTHENTICATED);
+}
+
+static void a_ping_is_answered_with_the_time_that_the_door_goes_by(void **state)
+{
+    struct fixture *f = *state;
+    const struct door_msg ping = {.t = DOOR_PING, .now = INT64_C(1900000000123)};
+
+    go_live(f);
+    f->sent_n = 0;
+    assert_int_equal(receive(f, &ping), 0);
+    assert_int_equal(last_sent(f, DOOR_PING)->now, ping.now);
+}
+
 static void a_revoked_lease_gets_4401_afterwards(void **state)
 {
     struct fixture *f = *state;
@@ -596,6 +628,8 @@ int main(void)
         TEST(a_revoked_lease_is_flagged_whole_before_any_close),
         TEST(a_cut_is_acknowledged_with_count_and_latency),
         TEST(revoking_all_leaves_nobody),
+        TEST(a_list_ends_those_that_it_names_and_no_others),
+        TEST(a_ping_is_answered_with_the_time_that_the_door_goes_by),
         TEST(a_revoked_lease_gets_4401_afterwards),
         TEST(an_expired_lease_is_cut_in_gateway_time),
         TEST(nothing_passes_at_the_expiry_even_if_the_timer_is_late),

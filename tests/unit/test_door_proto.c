@@ -132,12 +132,14 @@ static void an_empty_snapshot_is_one(void **state)
 static void every_operation_survives_the_trip(void **state)
 {
     struct key_public keys[1] = {{.kid = "kid", .x = "x", .y = "y"}};
+    struct id ids[2] = {id_n(1), id_n(2)};
     struct door_msg ops[] = {
         {.op = DOOR_OP_GRANT, .exp = 9, .scope = SCOPE_WRITE, .mc = 8, .use = USE_ONCE},
         {.op = DOOR_OP_EXTEND, .exp = 10},
         {.op = DOOR_OP_REVOKE, .code = CLOSE_REVOKED},
         {.op = DOOR_OP_REVOKE_ALL, .code = CLOSE_REVOKED},
         {.op = DOOR_OP_KEYS, .keys = {keys, 1}},
+        {.op = DOOR_OP_REVOKE_LIST, .code = CLOSE_UNAUTHENTICATED, .jtis = {ids, 2}},
     };
 
     for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
@@ -153,6 +155,9 @@ static void every_operation_survives_the_trip(void **state)
         assert_int_equal(got->code, ops[i].code);
         assert_int_equal(got->mc, ops[i].mc);
         assert_int_equal(got->keys.n, ops[i].keys.n);
+        assert_int_equal(got->jtis.n, ops[i].jtis.n);
+        if (got->jtis.n)
+            assert_memory_equal(got->jtis.items, ids, sizeof ids);
     }
 }
 

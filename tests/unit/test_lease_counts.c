@@ -103,6 +103,47 @@ static void a_lease_counts_from_its_issue_until_it_begins_to_end(void **state)
     assert_open(&s, 0);
 }
 
+struct expiry {
+    struct store_lease_expiry x;
+    bool found;
+};
+
+static int expire(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct expiry *x = arg;
+    return store_lease_expire(tx, &x->x, &x->found, e);
+}
+
+static bool expired(struct script *s, size_t i, int64_t expires_at, enum lease_state state)
+{
+    struct expiry x = {.x = {.n = s->leases[i].n,
+                             .expires_at = expires_at,
+                             .session_id = s->f->session_id,
+                             .user_id = s->f->user_id,
+                             .state = state,
+                             .reason = "expired"}};
+    fixture_write(s->f, expire, &x);
+    return x.found;
+}
+
+static void what_expires_is_open_no_more_and_what_was_renewed_stays(void **state)
+{
+    struct script s = {.f = *state};
+    fill(&s, 4);
+    fixture_write(s.f, insert, &s);
+    int64_t end = s.leases[0].expires_at;
+    assert_false(expired(&s, 0, end - 1, LEASE_CLOSED)); /* renewed since who asks has looked */
+    assert_open(&s, 4);
+    assert_true(expired(&s, 0, end, LEASE_CLOSED));
+    assert_true(expired(&s, 1, end, LEASE_EXPIRING));
+    assert_open(&s, 2);
+    assert_false(expired(&s, 0, end, LEASE_EXPIRING));
+    assert_false(expired(&s, 1, end, LEASE_CLOSED));
+    assert_open(&s, 2);
+    fixture_reopen(s.f);
+    assert_open(&s, 2);
+}
+
 static void a_write_that_fails_counts_nothing(void **state)
 {
     struct script s = {.f = *state, .fail = true};
@@ -185,6 +226,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_lease_counts_from_its_issue_until_it_begins_to_end, setup,
                                         fixture_teardown),
+        cmocka_unit_test_setup_teardown(what_expires_is_open_no_more_and_what_was_renewed_stays,
+                                        setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_write_that_fails_counts_nothing, setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_start_counts_the_rows, setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(sessions_and_users_are_counted_apart, setup,

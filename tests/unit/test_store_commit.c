@@ -191,6 +191,56 @@ static int teardown_with_inbox(void **state)
     return 0;
 }
 
+/* --- who lets others pass ----------------------------------------------------------------------- */
+
+static int no_change(struct store_tx *tx, void *arg, struct err *e)
+{
+    (void)tx;
+    (void)arg;
+    (void)e;
+    return 0;
+}
+
+struct order {
+    int *ran, n, me;
+};
+
+static int order_run(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct order *o = arg;
+    (void)tx;
+    (void)e;
+    o->me = ++*o->ran;
+    return 0;
+}
+
+static void a_write_that_is_in_no_hurry_lets_others_pass_but_not_for_ever(void **state)
+{
+    enum { GROUPS = 6 };
+    struct fixture *f = *state;
+    struct gate gate = GATE_INIT;
+    struct store_job holder, later, jobs[GROUPS];
+    int ran = 0;
+    struct order last = {.ran = &ran}, orders[GROUPS];
+    f->options.group_max = 1;
+    fixture_reopen(f);
+    submit(f, &holder, gate_run, &gate);
+    gate_wait_entered(&gate);
+    later = (struct store_job){
+        .job.done = note_done, .fn = order_run, .arg = &last, .ends = true, .later = true};
+    submit_job(f, &later);
+    for (int i = 0; i < GROUPS; i++) {
+        orders[i] = (struct order){.ran = &ran};
+        submit(f, &jobs[i], order_run, &orders[i]);
+    }
+    gate_open(&gate);
+    fixture_write(f, no_change, NULL);
+    assert_int_equal(orders[0].me, 1);   /* came later, and was first */
+    assert_in_range(last.me, 2, GROUPS); /* had its turn before they were through */
+    while (inbox_drain(f->options.inbox, 64) != 0) {
+    }
+}
+
 static void failing_writes_vanish(struct fixture *f, bool sound)
 {
     enum { N = 9 };
@@ -562,6 +612,7 @@ int main(void)
         T(what_goes_on_behind_the_commit_finds_it_durable),
         T(writes_of_a_group_see_what_those_before_them_left),
         T(changes_come_in_the_order_of_the_log_and_before_the_answers),
+        T(a_write_that_is_in_no_hurry_lets_others_pass_but_not_for_ever),
         T(a_full_queue_answers_busy_at_once),
         T(a_reader_holds_no_writer_up_and_sees_one_moment),
         T(a_read_cannot_write),
