@@ -15,10 +15,9 @@
 #define IDLE_MS          2000
 #define CHANGES_KEPT_MAX 1024 /* a list that was longer gives its memory back */
 
-/* A write that may let others pass lets so many groups of them pass, and no further one of its kind
- * begins in a group that has taken so long: what comes meanwhile waits for that. */
-#define PASSED_MAX 4
-#define LATER_US   1000
+/* No further write that lets others pass begins in a group that has taken so long: what comes meanwhile
+ * waits for that. */
+#define LATER_US 1000
 
 /* --- the transaction of one write ------------------------------------------------------------ */
 
@@ -164,21 +163,6 @@ static struct store_job *next_of(const struct store_job *j)
     return (struct store_job *)j->job.next;
 }
 
-/* Under the lock. */
-static struct store_job *take_later(struct writer *w)
-{
-    struct job *j = w->later;
-    if (j != NULL) {
-        w->later = j->next;
-        if (w->later == NULL) {
-            w->later_tail = &w->later;
-        }
-        j->next = NULL;
-        w->waiting--;
-    }
-    return (struct store_job *)j;
-}
-
 /* Of those that let others pass, the next that belongs to this group. A simulation, whose time stands
  * still meanwhile, has one in a group. */
 static struct store_job *next_later(struct writer *w, int64_t start_us)
@@ -186,10 +170,7 @@ static struct store_job *next_later(struct writer *w, int64_t start_us)
     if (w->options.manual || clock_boot_us(&clock_system) - start_us >= LATER_US) {
         return NULL;
     }
-    pthread_mutex_lock(&w->lock);
-    struct store_job *j = take_later(w);
-    pthread_mutex_unlock(&w->lock);
-    return j;
+    return write_queue_take_later(&w->queue);
 }
 
 /* The last of a group, and only it, may bring others of its kind along: they join the group. */
@@ -350,69 +331,28 @@ static void run_group(struct writer *w, struct store_job *group)
 
 static int enqueue(struct writer *w, struct store_job *j, struct err *e)
 {
-    assert(j->ends || !j->later);
     j->job.queued_us = clock_boot_us(&clock_system);
-    pthread_mutex_lock(&w->lock);
-    bool full = w->closing || w->waiting >= w->options.queue_max;
-    if (full) {
-        metric_add(w->options.meters.lane.rejected, w->options.meters.lane.lane, 0, 1);
-    } else {
-        j->rc = 0;
-        atomic_fetch_add(&w->depth, 1);
-        struct job ***tail = j->later ? &w->later_tail : &w->tail;
-        j->job.next = NULL;
-        **tail = &j->job;
-        *tail = &j->job.next;
-        w->waiting++;
-        pthread_cond_signal(&w->filled);
+    j->rc = 0;
+    atomic_fetch_add(&w->depth, 1);
+    if (write_queue_put(&w->queue, j, w->options.queue_max)) {
+        return 0;
     }
-    pthread_mutex_unlock(&w->lock);
-    return full ? err_set(e, ERR_BUSY, "too many writes wait") : 0;
+    atomic_fetch_sub(&w->depth, 1);
+    metric_add(w->options.meters.lane.rejected, w->options.meters.lane.lane, 0, 1);
+    return err_set(e, ERR_BUSY, "too many writes wait");
 }
 
 /* Takes a waiting write back. False: the writer has it already. */
 static bool withdraw(struct writer *w, struct store_job *j)
 {
-    pthread_mutex_lock(&w->lock);
-    struct job **at = &w->head;
-    while (*at != NULL && *at != &j->job) {
-        at = &(*at)->next;
-    }
-    bool found = *at != NULL;
-    if (found) {
-        *at = j->job.next;
-        if (w->tail == &j->job.next) {
-            w->tail = at;
-        }
-        w->waiting--;
-        atomic_fetch_sub(&w->depth, 1);
-    }
-    pthread_mutex_unlock(&w->lock);
+    bool found = write_queue_withdraw(&w->queue, j);
+    atomic_fetch_sub(&w->depth, found);
     return found;
 }
 
-/* Takes at most group_max writes off the queue, and one that lets others pass when there are none of
- * those or when it is its turn; under the lock. */
-static struct store_job *dequeue_group(struct writer *w)
+static bool is_untidy(const struct writer *w)
 {
-    struct job *group = w->head, **end = &group;
-    size_t n = 0;
-    for (; *end != NULL && n < w->options.group_max; n++) {
-        end = &(*end)->next;
-    }
-    w->head = *end;
-    *end = NULL;
-    w->waiting -= n;
-    if (w->head == NULL) {
-        w->tail = &w->head;
-    }
-    if (n == 0 || w->passed >= PASSED_MAX) {
-        *end = (struct job *)take_later(w);
-        w->passed = 0;
-    } else {
-        w->passed += w->later != NULL;
-    }
-    return (struct store_job *)group;
+    return checkpoint_is_pending(&w->checkpoint) || reserve_is_short(&w->reserve);
 }
 
 /* The reserve before the checkpoint, which may use of it, and behind it for what has come free. */
@@ -428,30 +368,15 @@ static void tidy_up(struct writer *w)
 /* Waits for writes; meanwhile brings the log back into the file. NULL: the store closes. */
 static struct store_job *wait_for_group(struct writer *w)
 {
-    pthread_mutex_lock(&w->lock);
-    while (w->waiting == 0 && !w->closing) {
-        if (!checkpoint_is_pending(&w->checkpoint) && !reserve_is_short(&w->reserve)) {
-            pthread_cond_wait(&w->filled, &w->lock);
-            continue;
-        }
-        struct timespec idle_at = monotonic_in_ms(IDLE_MS);
-        if (pthread_cond_timedwait(&w->filled, &w->lock, &idle_at) == ETIMEDOUT &&
-            w->waiting == 0) {
-            pthread_mutex_unlock(&w->lock);
-            tidy_up(w);
-            pthread_mutex_lock(&w->lock);
-        }
+    while (!write_queue_wait(&w->queue, is_untidy(w) ? IDLE_MS : 0)) {
+        tidy_up(w);
     }
-    struct store_job *group = dequeue_group(w);
-    pthread_mutex_unlock(&w->lock);
-    return group;
+    return write_queue_take(&w->queue, w->options.group_max);
 }
 
 static bool turn(struct writer *w)
 {
-    pthread_mutex_lock(&w->lock);
-    struct store_job *group = dequeue_group(w);
-    pthread_mutex_unlock(&w->lock);
+    struct store_job *group = write_queue_take(&w->queue, w->options.group_max);
     if (group != NULL) {
         run_group(w, group);
     }
@@ -554,8 +479,6 @@ int writer_open(struct writer *w, const struct store_options *o, struct err *e)
 {
     w->options = *o;
     w->options.path = NULL; /* the caller's, and not needed again */
-    w->tail = &w->head;
-    w->later_tail = &w->later;
     if (conn_open(o->path, CONN_WRITE, &w->conn, e) != 0) {
         return -1;
     }
@@ -565,16 +488,14 @@ int writer_open(struct writer *w, const struct store_options *o, struct err *e)
 
 int writer_start(struct writer *w, struct err *e)
 {
-    pthread_mutex_init(&w->lock, NULL);
-    monotonic_cond_init(&w->filled);
+    write_queue_init(&w->queue);
     w->started = w->options.manual;
     if (w->options.manual) {
         return 0;
     }
     int rc = pthread_create(&w->thread, NULL, writer_main, w);
     if (rc != 0) {
-        pthread_cond_destroy(&w->filled);
-        pthread_mutex_destroy(&w->lock);
+        write_queue_done(&w->queue);
         return err_sys(e, ERR_INTERNAL, rc, "cannot start the writer thread");
     }
     pthread_setname_np(w->thread, "store");
@@ -587,17 +508,13 @@ void writer_stop(struct writer *w)
     if (!w->started) {
         return;
     }
-    pthread_mutex_lock(&w->lock);
-    w->closing = true;
-    pthread_cond_signal(&w->filled);
-    pthread_mutex_unlock(&w->lock);
+    write_queue_close(&w->queue);
     while (w->options.manual && turn(w)) {
     }
     if (!w->options.manual) {
         pthread_join(w->thread, NULL);
     }
-    pthread_cond_destroy(&w->filled);
-    pthread_mutex_destroy(&w->lock);
+    write_queue_done(&w->queue);
     w->started = false;
 }
 

@@ -14,6 +14,7 @@
 #include "checkpoint.h"
 #include "reserve.h"
 #include "tx.h"
+#include "write_queue.h"
 
 struct writer {
     struct store_options options;
@@ -21,17 +22,11 @@ struct writer {
     pthread_t thread;
     bool started;
 
-    pthread_mutex_t lock;
-    pthread_cond_t filled;
-    struct job *head, **tail;        /* guarded by lock: the waiting writes … */
-    struct job *later, **later_tail; /* … and those that let others pass, guarded as well */
-    size_t waiting;                  /* guarded by lock: in both */
-    atomic_size_t depth;             /* waiting or running; read by any thread */
-    bool closing;                    /* guarded by lock */
+    struct write_queue queue;
+    atomic_size_t depth; /* waiting or running; read by any thread */
 
     /* of the writer thread while it runs, of who opens and closes the store otherwise */
     struct conn conn;
-    unsigned passed; /* groups in a row that went before those that let others pass */
     struct checkpoint checkpoint;
     struct reserve reserve;
     struct change_list changes;
