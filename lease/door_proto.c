@@ -153,6 +153,7 @@ const struct field door_spec_fields[] = {
     FIELD_STR(struct door_spec, transport, .flags = FIELD_REQUIRED, .min = 1, .max = 256),
     FIELD_STRLIST(struct door_spec, origins, .max = 64),
     FIELD_INT(struct door_spec, record, .max = RECORD_MAX),
+    FIELD_INT(struct door_spec, life_s, .max = SECONDS_MAX),
     {0}};
 
 /* The members of a message, NULL if t or op is none of ours. */

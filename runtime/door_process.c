@@ -14,6 +14,12 @@
 
 #define STOP_MS 2000
 
+/* The gateway ends it at its max_ttl, in a clean-up round. */
+int64_t sandbox_life_s(const struct config_sandbox *cfg)
+{
+    return cfg->max_ttl_seconds + 2 * cfg->cleanup_interval_seconds;
+}
+
 static int spec_fill(const struct sandbox_host *h, const struct sandbox_start *start,
                      struct buf *out)
 {
@@ -37,6 +43,7 @@ static int spec_fill(const struct sandbox_host *h, const struct sandbox_start *s
         .transport = start->profile->transport,
         .origins = cfg->door.origins,
         .record = start->spool_max,
+        .life_s = sandbox_life_s(&cfg->sandbox),
     };
 
     json_encode(door_spec_fields, &spec, out);

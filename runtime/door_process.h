@@ -6,6 +6,9 @@
 
 #include "leasehold/sandbox_host.h"
 
+/* How long a sandbox lasts at most before it ends by itself, and a door without a gateway with it. */
+int64_t sandbox_life_s(const struct config_sandbox *cfg);
+
 /* Starts leasedoor for the session with the listening descriptor (borrowed). */
 int door_process_start(const struct sandbox_host *h, const struct sandbox_start *start,
                        const char *run_path, int listener_fd, pid_t *ret_pid, int64_t *ret_start,

@@ -108,12 +108,6 @@ static void undo_engine(struct start *st)
         log_error(st->h->log, "sandbox_stop_failed", &e, LF_ID("session_id", &st->s.session_id));
 }
 
-/* We end it at its max_ttl, in a clean-up round; well after that it ends by itself. */
-static int64_t max_ms(const struct config_sandbox *cfg)
-{
-    return (cfg->max_ttl_seconds + 2 * cfg->cleanup_interval_seconds) * 1000;
-}
-
 static bool has_tools(const struct start *st)
 {
     return st->in->brokered_n > 0 && st->in->tool_runs_path && geteuid() == 0;
@@ -150,7 +144,7 @@ static int engine_start(struct start *st, struct host_binds *b, struct err *e)
         .tools = has_tools(st) ? &b->tools : NULL,
         .cwd = cfg->chat_mount_path,
         .grace_ms = 10000,
-        .max_ms = max_ms(cfg),
+        .max_ms = sandbox_life_s(cfg) * 1000,
         .timeout_ms = left_ms(st),
     };
 

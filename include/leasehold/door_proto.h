@@ -148,8 +148,8 @@ int door_msg_decode(const char *text, size_t len, struct arena *arena, struct do
  * The door then: binds <session_id>/box/agent.sock (0660, the agent's group) → opens and locks
  * <session_id>/door.pid ("PID STARTTICKS\n") → empty network namespace → drops to uid:gid, no new
  * privileges, not dumpable, no core → serves. Its log is stderr (the gateway gives it
- * <session_id>/door.log), cut at 1 MiB. Exit 0 after RETIRE, or when the agent has ended and no
- * gateway came back within the seal time; anything else is `door_lost`.
+ * <session_id>/door.log), cut at 1 MiB. Exit 0 after RETIRE, or when the agent has ended or life_s
+ * is over and no gateway came back within the seal time; anything else is `door_lost`.
  */
 struct door_spec {
     struct id session_id;
@@ -164,6 +164,7 @@ struct door_spec {
     char *transport;          /* of the profile */
     struct list origins;      /* char *: allowed Origin values of browsers; empty: none */
     int64_t record; /* bytes of the spool that may wait for the gateway; 0: no recording */
+    int64_t life_s; /* its sandbox has ended by then; 0: not known */
 };
 extern const struct field door_spec_fields[];
 

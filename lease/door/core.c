@@ -129,6 +129,7 @@ struct door_core *door_core_new(const struct door_core_config *config,
     c->config = *config;
     c->io = *io;
     c->heard_us = now_us;
+    c->over_us = config->life_s ? now_us + config->life_s * US_PER_S : INT64_MAX;
     c->prune_next_us = now_us + PRUNE_EVERY_US;
     c->deny_window_us = now_us;
     return c;

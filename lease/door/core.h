@@ -68,6 +68,7 @@ struct door_core_config {
     int64_t ep;
     const char *issuer, *node; /* borrowed for the core's life */
     int64_t leeway_s, ttl_max_s, stale_s, seal_s;
+    int64_t life_s; /* then it ends, sealed; 0: never of itself */
 };
 
 struct door_core;

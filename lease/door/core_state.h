@@ -44,6 +44,7 @@ struct door_core {
     bool resync;       /* and it fell silent */
     int64_t linked_us; /* since when */
     int64_t heard_us;  /* the last word that counted */
+    int64_t over_us;   /* its sandbox has ended by then */
     bool has_time;
     int64_t offset_us; /* gateway wall time minus boot time */
 

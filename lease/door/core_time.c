@@ -20,6 +20,17 @@ static int64_t earlier(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* When nobody needs it any more, if no gateway says a word until then: the agent has ended, or has to
+ * have ended. */
+static int64_t abandoned_us(const struct door_core *c)
+{
+    int64_t sealed_us = c->heard_us + c->config.seal_s * US_PER_S;
+
+    if (c->agent == DOOR_AGENT_ENDED)
+        return sealed_us;
+    return c->over_us > sealed_us ? c->over_us : sealed_us;
+}
+
 static int64_t link_deadline(const struct door_core *c)
 {
     int64_t stale_us = c->config.stale_s * US_PER_S, seal_us = c->config.seal_s * US_PER_S;
@@ -32,8 +43,8 @@ static int64_t link_deadline(const struct door_core *c)
         at = earlier(at, c->heard_us + seal_us);
     if (c->linked && !c->resync)
         at = earlier(at, since + stale_us);
-    if (c->agent == DOOR_AGENT_ENDED && !c->done)
-        at = earlier(at, c->heard_us + seal_us);
+    if (!c->done)
+        at = earlier(at, abandoned_us(c));
     return at;
 }
 
@@ -68,7 +79,7 @@ void core_link_tick(struct door_core *c, int64_t now_us)
         c->state = DOOR_SEALED;
         core_cut_all(c, CLOSE_NOT_LIVE);
     }
-    if (c->agent == DOOR_AGENT_ENDED)
+    if (now_us >= abandoned_us(c))
         c->done = true;
 }
 

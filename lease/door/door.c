@@ -280,6 +280,7 @@ static struct door_core *core_make(struct door *d, struct err *e)
         .ttl_max_s = d->spec.ttl_max_s,
         .stale_s = d->spec.stale_s,
         .seal_s = d->spec.seal_s,
+        .life_s = d->spec.life_s,
     };
     struct door_core_io io = {.ctx = d,
                               .admitted = admitted,

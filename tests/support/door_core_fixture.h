@@ -21,6 +21,7 @@
 
 #define GATEWAY_S INT64_C(1700000000)
 #define S         INT64_C(1000000)
+#define LIFE_S    INT64_C(7200) /* of the sandbox */
 #define PEERS     16
 #define SENT      256
 
@@ -118,7 +119,8 @@ static inline int setup(void **state)
                                       .leeway_s = 5,
                                       .ttl_max_s = 900,
                                       .stale_s = 3,
-                                      .seal_s = 15};
+                                      .seal_s = 15,
+                                      .life_s = LIFE_S};
     struct door_core_io io = {.ctx = f,
                               .admitted = on_admitted,
                               .challenge = on_challenge,

@@ -406,6 +406,32 @@ static void it_ends_when_agent_and_gateway_are_gone(void **state)
     assert_true(door_core_done(f->core));
 }
 
+/* Whether its agent is known to have ended or not. */
+static void it_ends_when_its_sandbox_must_have_and_no_gateway_came_back(void **state)
+{
+    struct fixture *f = *state;
+
+    go_live(f);
+    pass_time(f, LIFE_S * S - 1);
+    assert_int_equal(door_core_state(f->core), DOOR_SEALED);
+    assert_false(door_core_done(f->core));
+    assert_int_equal(door_core_deadline_us(f->core) - f->now, 1);
+    pass_time(f, 1);
+    assert_true(door_core_done(f->core));
+}
+
+static void a_gateway_that_is_there_keeps_it_past_its_life(void **state)
+{
+    struct fixture *f = *state;
+
+    go_live(f);
+    pass_time_pinged(f, (LIFE_S + 60) * S);
+    assert_int_equal(door_core_state(f->core), DOOR_LIVE);
+    assert_false(door_core_done(f->core));
+    pass_time(f, 15 * S);
+    assert_true(door_core_done(f->core));
+}
+
 static void it_ends_when_told_to_retire(void **state)
 {
     struct fixture *f = *state;
@@ -489,6 +515,8 @@ int main(void)
         TEST(an_ended_agent_closes_softly_and_for_ever),
         TEST(a_revocation_overtakes_the_soft_close),
         TEST(it_ends_when_agent_and_gateway_are_gone),
+        TEST(it_ends_when_its_sandbox_must_have_and_no_gateway_came_back),
+        TEST(a_gateway_that_is_there_keeps_it_past_its_life),
         TEST(it_ends_when_told_to_retire),
         TEST(activity_is_told_once_a_second_and_only_if_there_was_any),
         TEST(a_close_is_reported_with_the_code_that_counts),
