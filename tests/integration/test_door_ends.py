@@ -297,7 +297,7 @@ class Agent(DoorTest):
     def test_without_a_gateway_it_ends_when_its_sandbox_must_have(self):
         door = self.door(stale_s=1, seal_s=2, life_s=3)
         agent = door.agent()
-        door.gateway.wait("AGENT", agent="connected")
+        door.gateway.wait("AGENT")
         door.gateway.vanish()
         self.assertEqual(door.process.wait(timeout=30), 0)
         agent.close()
