@@ -22,12 +22,23 @@
 #define POLL_MS    20
 #define SIGNAL_MAX 64
 
+static bool is_of(const struct engine_docker *d, const struct docker_labels *l, const char *kind,
+                  struct id *ret_session)
+{
+    return strcmp(l->instance, d->cfg->app.instance) == 0 && strcmp(l->run_dir, d->run_dir) == 0 &&
+           strcmp(l->kind, kind) == 0 && id_parse(l->session, strlen(l->session), ret_session);
+}
+
 bool docker_is_ours(const struct engine_docker *d, const struct docker_labels *l,
                     struct id *ret_session)
 {
-    return strcmp(l->instance, d->cfg->app.instance) == 0 && strcmp(l->run_dir, d->run_dir) == 0 &&
-           strcmp(l->kind, KIND_SANDBOX) == 0 &&
-           id_parse(l->session, strlen(l->session), ret_session);
+    return is_of(d, l, KIND_SANDBOX, ret_session);
+}
+
+bool docker_is_tools(const struct engine_docker *d, const struct docker_labels *l,
+                     struct id *ret_session)
+{
+    return is_of(d, l, KIND_TOOLS, ret_session);
 }
 
 static int get(struct engine_docker *d, const char *ref, struct docker_container *ret,
@@ -56,6 +67,7 @@ static int docker_stop(struct engine *g, const char *run_path, const struct engi
     if (grace_ms > 0)
         (void)!docker_container_stop(d->api, h->container_id, grace_ms, &why);
     if (docker_container_remove(d->api, h->container_id, e) < 0 ||
+        docker_tools_remove(d, run_path, e) < 0 ||
         (d->uses_networks && docker_network_remove(d, name, e) < 0)) {
         e->code = ERR_SANDBOX_STOP_FAILED;
         return -1;
@@ -146,6 +158,7 @@ static int docker_find(struct engine *g, const char *run_path, struct engine_han
     struct docker_container c;
     struct id session;
     char name[DOCKER_NAME_MAX];
+    struct err why;
     if (arena == NULL)
         return err_set(e, ERR_INTERNAL, "no memory for a container");
     docker_name(slash != NULL ? slash + 1 : run_path, name);
@@ -155,6 +168,9 @@ static int docker_find(struct engine *g, const char *run_path, struct engine_han
     if (rc == 0)
         docker_handle_fill(d, &c, ret);
     arena_free(arena);
+    /* Nobody will be asked to stop it, so what stands beside it goes here. */
+    if (rc < 0 && e->code == ERR_NOT_FOUND && docker_tools_remove(d, run_path, &why) < 0)
+        *e = why;
     return rc;
 }
 
@@ -211,7 +227,10 @@ static int listed(void *ctx, const struct docker_listed *c, struct err *e)
     struct listing *l = ctx;
     struct engine_seen seen = {.alive = strcmp(c->state, "running") == 0 ||
                                         strcmp(c->state, "paused") == 0};
-    if (!docker_is_ours(l->d, &c->labels, &seen.session_id))
+    /* Tools without their sandbox are an orphan, and beside it no sign of life. */
+    if (docker_is_tools(l->d, &c->labels, &seen.session_id))
+        seen.alive = false;
+    else if (!docker_is_ours(l->d, &c->labels, &seen.session_id))
         return 0;
     snprintf(seen.container_id, sizeof(seen.container_id), "%.79s", c->id);
     return l->each(l->ctx, &seen, e);

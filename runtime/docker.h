@@ -35,6 +35,9 @@ struct engine_docker {
 /* Is it a sandbox of this gateway? By its labels alone. */
 bool docker_is_ours(const struct engine_docker *d, const struct docker_labels *l,
                     struct id *ret_session);
+/* Or of what stands beside one? */
+bool docker_is_tools(const struct engine_docker *d, const struct docker_labels *l,
+                     struct id *ret_session);
 
 /* Asks the engine what it is, and keeps that for engine_info. */
 int docker_info_refresh(struct engine_docker *d, struct err *e) MUST_CHECK;
@@ -51,6 +54,17 @@ int docker_start(struct engine *g, const struct engine_spec *spec, struct engine
 void docker_name(const char *session, char ret[static DOCKER_NAME_MAX]);
 void docker_handle_fill(struct engine_docker *d, const struct docker_container *c,
                         struct engine_handle *ret);
+
+/*
+ * The container of the user's tools (docker_tools.c), named after its session. What goes wrong with it is
+ * told by KEEP_TOOLS_FILE alone.
+ */
+struct docker_body;
+void docker_tools_start(struct engine_docker *d, const struct docker_body *like,
+                        int64_t timeout_ms);
+void docker_tools_look(struct engine_docker *d, const struct engine_spec *spec);
+/* No such container, or a session that never had one: success. */
+int docker_tools_remove(struct engine_docker *d, const char *run_path, struct err *e) MUST_CHECK;
 
 /* What it wrote to its stderr (docker_log.c). */
 int docker_log_open(struct engine_docker *d, const char *id, const struct engine_log_from *from,

@@ -79,7 +79,7 @@ static void labels(const struct docker_body *b, struct buf *out)
     name_text(out, LABEL_SESSION, ID_STR(&s->session_id));
     name_text(out, LABEL_CHAT, ID_STR(&s->chat_id));
     name_text(out, LABEL_GENERATION, generation);
-    name_text(out, LABEL_KIND, KIND_SANDBOX);
+    name_text(out, LABEL_KIND, b->tools_chat != NULL ? KIND_TOOLS : KIND_SANDBOX);
     name_text(out, LABEL_CREATED_AT, time_format(s->created_at, at));
     /* As the service that this one replaces has them. */
     name_text(out, "session_id", ID_STR(&s->session_id));
@@ -113,6 +113,36 @@ static void command(const struct docker_body *b, struct buf *out)
     buf_add_char(out, ']');
 }
 
+static void word(struct buf *out, const char *name, const char *value)
+{
+    char both[TEXT_MAX];
+    if ((size_t)snprintf(both, sizeof(both), "%s=%s", name, value) >= sizeof(both))
+        out->failed = true;
+    text(out, both);
+}
+
+static void word_int(struct buf *out, const char *name, int64_t value)
+{
+    char number[24];
+    snprintf(number, sizeof(number), "%lld", (long long)value);
+    word(out, name, number);
+}
+
+static void tools_command(const struct docker_body *b, struct buf *out)
+{
+    const struct engine_tools *t = b->spec->tools;
+    open_brace(out, "Entrypoint", '[');
+    text(out, BOX_DIR "/" TOOL_RUNNER);
+    word(out, "chat", b->spec->cwd);
+    word(out, "tools", t->tools_path);
+    word_int(out, "runs", t->at_once);
+    word_int(out, "timeout_ms", t->timeout_ms);
+    word_int(out, "max_ms", b->spec->max_ms);
+    buf_add_str(out, "]");
+    open_brace(out, "Cmd", '[');
+    buf_add_char(out, ']');
+}
+
 static void mount(const struct docker_body *b, struct buf *out, const char *source,
                   const char *target, bool writable)
 {
@@ -131,20 +161,38 @@ static void mount(const struct docker_body *b, struct buf *out, const char *sour
     buf_add_str(out, "}}");
 }
 
+static void helper(const struct docker_body *b, struct buf *out, const char *name)
+{
+    char source[TEXT_MAX], target[128];
+    if ((size_t)snprintf(source, sizeof(source), "%s/%s", b->bin_dir, name) >= sizeof(source))
+        out->failed = true;
+    snprintf(target, sizeof(target), BOX_DIR "/%s", name);
+    mount(b, out, source, target, false);
+}
+
+/* The one that is writable is the chat. */
+static void tools_mounts(const struct docker_body *b, struct buf *out)
+{
+    const struct engine_tools *t = b->spec->tools;
+    open_brace(out, "Mounts", '[');
+    mount(b, out, t->box_path, BOX_DIR, false);
+    helper(b, out, TOOL_RUNNER);
+    mount(b, out, t->socket_path, TOOL_DIR, true);
+    mount(b, out, t->runs_path, TOOL_RUNS, true);
+    for (size_t i = 0; i < t->binds_n; i++)
+        mount(b, out, t->binds[i].writable ? b->tools_chat : t->binds[i].source, t->binds[i].target,
+              t->binds[i].writable);
+    buf_add_char(out, ']');
+}
+
 static void mounts(const struct docker_body *b, struct buf *out)
 {
     static const char *const helpers[] = {"leaseinit", "demo-agent", "lease-artifact", TOOL_CLIENT};
     const struct engine_spec *s = b->spec;
-    char source[TEXT_MAX], target[128];
     open_brace(out, "Mounts", '[');
     mount(b, out, s->box_path, BOX_DIR, false);
-    for (size_t i = 0; i < sizeof(helpers) / sizeof(helpers[0]); i++) {
-        if ((size_t)snprintf(source, sizeof(source), "%s/%s", b->bin_dir, helpers[i]) >=
-            sizeof(source))
-            out->failed = true;
-        snprintf(target, sizeof(target), BOX_DIR "/%s", helpers[i]);
-        mount(b, out, source, target, false);
-    }
+    for (size_t i = 0; i < sizeof(helpers) / sizeof(helpers[0]); i++)
+        helper(b, out, helpers[i]);
     for (size_t i = 0; i < s->binds_n; i++)
         mount(b, out, s->binds[i].source, s->binds[i].target, s->binds[i].writable);
     buf_add_char(out, ']');
@@ -168,7 +216,8 @@ static void limits(const struct docker_body *b, struct buf *out)
     double cpus = b->cpus_n > 0 && l->cpus > (double)b->cpus_n ? (double)b->cpus_n : l->cpus;
     name_int(out, "Memory", l->memory_bytes);
     name_int(out, "MemorySwap", l->memory_bytes);
-    name_int(out, "PidsLimit", l->pids + 1); /* leaseinit is one */
+    /* leaseinit is one; leasetools is, and each run has one */
+    name_int(out, "PidsLimit", l->pids + 1 + (b->tools_chat != NULL ? b->spec->tools->at_once : 0));
     name_int(out, "NanoCpus", (int64_t)(cpus * 1e9 + 0.5));
     open_brace(out, "Ulimits", '[');
     buf_printf(out, "{\"Name\":\"nofile\",\"Soft\":%d,\"Hard\":%d},", NOFILE_MAX, NOFILE_MAX);
@@ -192,7 +241,12 @@ static void host_config(const struct docker_body *b, struct buf *out)
     if (runtime[0] != '\0')
         name_text(out, "Runtime", runtime);
     limits(b, out);
-    mounts(b, out);
+    if (b->tools_chat != NULL) {
+        name_raw(out, "Init", "false"); /* leasetools has to be the first process */
+        tools_mounts(b, out);
+    } else {
+        mounts(b, out);
+    }
     tmpfs(b, out);
     buf_add_char(out, '}');
 }
@@ -201,11 +255,14 @@ int docker_body_write(const struct docker_body *b, struct buf *out, struct err *
 {
     const struct engine_spec *s = b->spec;
     char user[48];
-    if (s->profile->command.n + b->image->entrypoint.n + b->image->cmd.n == 0)
+    if (b->tools_chat == NULL &&
+        s->profile->command.n + b->image->entrypoint.n + b->image->cmd.n == 0)
         return err_set(e, ERR_SANDBOX_START_FAILED,
                        "image %.64s has no command of its own: set command of profile %.64s",
                        b->image_name, s->profile->name);
-    snprintf(user, sizeof(user), "%lld:%lld", (long long)s->uid, (long long)s->gid);
+    bool of_tools = b->tools_chat != NULL;
+    snprintf(user, sizeof(user), "%lld:%lld", (long long)(of_tools ? s->tools->uid : s->uid),
+             (long long)(of_tools ? s->tools->gid : s->gid));
     open_brace(out, NULL, '{');
     name_text(out, "Image", b->image_name);
     name_text(out, "User", user);
@@ -214,7 +271,10 @@ int docker_body_write(const struct docker_body *b, struct buf *out, struct err *
     name_text(out, "Hostname", "sandbox");
     name_text(out, "StopSignal", "SIGTERM");
     name_raw(out, "Healthcheck", "{\"Test\":[\"NONE\"]}");
-    command(b, out);
+    if (b->tools_chat != NULL)
+        tools_command(b, out);
+    else
+        command(b, out);
     labels(b, out);
     host_config(b, out);
     buf_add_char(out, '}');

@@ -18,6 +18,7 @@ struct docker_body {
     int api_minor;                  /* 1.x */
     long cpus_n;                    /* of the machine */
     bool has_env_file;              /* box/env */
+    const char *tools_chat; /* not NULL: the container of the user's tools, whose chat this is */
 };
 
 /* ERR_SANDBOX_START_FAILED: there is no command to run. */

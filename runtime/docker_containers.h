@@ -20,6 +20,7 @@
 #define LABEL_KIND       "leasehold.kind"
 #define LABEL_CREATED_AT "leasehold.created_at"
 #define KIND_SANDBOX     "sandbox"
+#define KIND_TOOLS       "tools" /* beside a sandbox, of its user's tools */
 
 struct docker_labels {
     char *instance, *run_dir, *session, *generation, *kind;

@@ -111,7 +111,7 @@ int docker_image(struct engine *g, const struct config_profile *profile, struct 
 
 /* --- the container --------------------------------------------------------------------------- */
 
-static int body_make(const struct starting *st, struct buf *out, struct err *e)
+static struct docker_body body_of(const struct starting *st)
 {
     enum config_network network = (enum config_network)st->spec->profile->network;
     char version[16];
@@ -127,7 +127,13 @@ static int body_make(const struct starting *st, struct buf *out, struct err *e)
                             .cpus_n = sysconf(_SC_NPROCESSORS_ONLN),
                             .has_env_file = st->spec->env_n > 0};
     sscanf(version, "1.%d", &b.api_minor);
-    return docker_body_write(&b, out, e);
+    return b;
+}
+
+static void tools_start(const struct starting *st)
+{
+    struct docker_body like = body_of(st);
+    docker_tools_start(st->d, &like, left_ms(st));
 }
 
 /* A creation whose answer was lost, or a try of ours that was cut off. */
@@ -165,7 +171,8 @@ static int create(struct starting *st, struct err *e)
     struct buf body;
     struct err why;
     buf_init(&body, BODY_MAX);
-    int rc = body_make(st, &body, e);
+    struct docker_body b = body_of(st);
+    int rc = docker_body_write(&b, &body, e);
     if (rc == 0 &&
         docker_container_create(st->d->api, st->name, &body, left_ms(st), st->id, &why) < 0)
         rc = why.code == ERR_CONFLICT || why.code == ERR_ENGINE_UNAVAILABLE
@@ -209,21 +216,9 @@ static void undo(struct starting *st)
 {
     struct err ignored; /* what is left has our labels: the janitor's */
     (void)!docker_container_remove(st->d->api, st->name, &ignored);
+    (void)!docker_tools_remove(st->d, st->spec->run_path, &ignored);
     if (st->spec->profile->network == NETWORK_INTERNAL)
         (void)!docker_network_remove(st->d, st->name, &ignored);
-}
-
-/* The agent's start does not fail with them. */
-static void tools_missing(const struct engine_spec *spec, const char *why)
-{
-    char path[PATH_MAX];
-    if ((size_t)snprintf(path, sizeof(path), "%s/" KEEP_TOOLS_FILE, spec->run_path) >= sizeof(path))
-        return;
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return;
-    (void)!write(fd, why, strlen(why));
-    close(fd);
 }
 
 static int start_all(struct starting *st, struct engine_handle *ret, struct err *e)
@@ -234,9 +229,12 @@ static int start_all(struct starting *st, struct engine_handle *ret, struct err 
         docker_network_make(st->d, st->spec, st->name, e) < 0)
         return -1;
     if (st->spec->tools != NULL)
-        tools_missing(st->spec, "engine docker does not run them");
-    if (create(st, e) == 0 && runtime_verify(st, e) == 0 && run(st, ret, e) == 0)
+        tools_start(st);
+    if (create(st, e) == 0 && runtime_verify(st, e) == 0 && run(st, ret, e) == 0) {
+        if (st->spec->tools != NULL)
+            docker_tools_look(st->d, st->spec);
         return 0;
+    }
     undo(st);
     return -1;
 }

@@ -52,6 +52,9 @@
  *
  * `leasekeep --probe UID GID` runs /usr/bin/true in an empty sandbox with the same isolation: exit
  * status 0, or why not on stderr.
+ *
+ * `leasekeep --map UID GID UID GID SOURCE TARGET` mounts SOURCE on TARGET, where what is the first ids' on
+ * the disk looks like the second ones', and the reverse: exit status 0, or why not on stderr.
  */
 #ifndef LEASEHOLD_KEEP_SPEC_H
 #define LEASEHOLD_KEEP_SPEC_H

@@ -109,11 +109,16 @@ void log_note(struct keep_log *l, const char *fmt, ...) __attribute__((format(pr
  * is beside it may fail alone: `why` says so, and it is forgotten. */
 int mounts_stage(struct keep_spec *s, struct fault *f, struct fault *why);
 
-/* ---- keep_idmap.c ---- */
-
 struct keep_ids {
     uint64_t uid, gid;
 };
+
+/* Mounts `source`, checked, on `target` in the mount namespace that we are in: what is `from` on the disk
+ * looks like `to` there, and the reverse. */
+int mounts_map(const char *source, const char *target, struct keep_ids from, struct keep_ids to,
+               struct fault *f);
+
+/* ---- keep_idmap.c ---- */
 
 /* A user namespace for a mount in which what is `from` on the disk looks like `to`, and the reverse. The
  * descriptor, -1 with errno. */

@@ -197,3 +197,20 @@ int mounts_stage(struct keep_spec *s, struct fault *f, struct fault *why)
     close_all(src, n);
     return r;
 }
+
+int mounts_map(const char *source, const char *target, struct keep_ids from, struct keep_ids to,
+               struct fault *f)
+{
+    struct source src = {.path = &source, .what = "the chat", .writable = true, .fd = -1};
+    src.map_fd = idmap_open(from, to);
+    int r = src.map_fd < 0 ? fault_sys(f, "a user namespace for the ids of tools")
+                           : open_checked(&src, f);
+    if (r == 0)
+        r = clone_mount(&src, f);
+    if (r == 0 && move_mount(src.fd, "", AT_FDCWD, target, MOVE_MOUNT_F_EMPTY_PATH) < 0)
+        r = fault_sys(f, "cannot mount the chat for tools");
+    close_all(&src, 1);
+    if (src.map_fd >= 0)
+        close(src.map_fd);
+    return r;
+}

@@ -513,6 +513,20 @@ static int probe(const char *uid, const char *gid)
     return status;
 }
 
+/* ---- a mount for tools ---- */
+
+/* For an engine whose sandboxes are not ours: UID GID UID GID SOURCE TARGET. */
+static int map(char **words)
+{
+    const struct keep_ids from = {strtoull(words[0], NULL, 10), strtoull(words[1], NULL, 10)};
+    const struct keep_ids to = {strtoull(words[2], NULL, 10), strtoull(words[3], NULL, 10)};
+    struct fault f;
+    if (mounts_map(words[4], words[5], from, to, &f) == 0)
+        return 0;
+    fprintf(stderr, "%s\n", f.text);
+    return 1;
+}
+
 /* Descriptors 0 to 2 must be taken before anything else is opened. */
 static int open_low_descriptors(void)
 {
@@ -530,6 +544,8 @@ int main(int argc, char **argv)
     setrlimit(RLIMIT_CORE, &(struct rlimit){0});
     if (argc == 4 && strcmp(argv[1], "--probe") == 0 && close_range(3, ~0u, 0) == 0)
         return probe(argv[2], argv[3]);
+    if (argc == 8 && strcmp(argv[1], "--map") == 0 && close_range(3, ~0u, 0) == 0)
+        return map(argv + 2);
     if (argc != 1 || close_range(KEEP_NOTIFY_FD + 1, ~0u, 0) < 0 || open_low_descriptors() < 0) {
         fprintf(stderr, "leasekeep is started by leasehold, with its spec on descriptor %d\n",
                 KEEP_SPEC_FD);

@@ -14,6 +14,8 @@ for line in sys.stdin:
     done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=20)
     print(done.returncode, (done.stdout + done.stderr).replace("\\n", " ").strip(), flush=True)
 """
+# The same where there is a shell and no more.
+SHELL_AGENT = 'while read -r l; do o=$(sh -c "$l" 2>&1); s=$?; echo $s $o; done'
 PROFILE = {
     "name": "default",
     "command": ["/usr/bin/python3", "-c", AGENT],
@@ -28,9 +30,13 @@ SECRET = "MARK-within-the-tool"
 class ToolSession:
     """setUp(), then tools, then open()."""
 
-    def __init__(self, test, overrides=None):
+    def __init__(self, test, overrides=None, docker=None):
         self.test = test
-        self.gateway = Gateway.for_test(test, {"profiles": [PROFILE], **(overrides or {})})
+        if docker:
+            profile = {**PROFILE, "command": ["/bin/sh", "-c", SHELL_AGENT]}
+            self.gateway = docker.gateway(test, {"profiles": [profile], **(overrides or {})})
+        else:
+            self.gateway = Gateway.for_test(test, {"profiles": [PROFILE], **(overrides or {})})
         self.user = str(uuid.uuid4())
         self.chat = self.gateway.new_chat(self.user)["chat_id"]
         self.tools = self.path("tools")

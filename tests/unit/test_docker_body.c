@@ -181,6 +181,39 @@ static void more_cpus_than_there_are_is_all_of_them(void **state)
     assert_has("\"NanoCpus\":8000000000");
 }
 
+static void tools_have_a_container_that_is_held_the_same(void **state)
+{
+    (void)state;
+    const struct engine_tools tools = {.uid = 9,
+                                       .gid = 10,
+                                       .box_path = "/run/lh/s/tools",
+                                       .socket_path = "/run/lh/s/box/tools",
+                                       .runs_path = "/data/runs",
+                                       .binds = binds,
+                                       .binds_n = 2,
+                                       .tools_path = "/opt/user-tools",
+                                       .timeout_ms = 600,
+                                       .at_once = 4};
+    profile.command = (struct list){(void *)shell, 3};
+    spec.tools = &tools;
+    body.tools_chat = "/run/lh/s/mapped";
+    write_it();
+    assert_has("\"User\":\"9:10\"");
+    assert_has("\"Entrypoint\":[\"/run/leasehold/leasetools\",\"chat=/workspace/chat\","
+               "\"tools=/opt/user-tools\",\"runs=4\",\"timeout_ms=600\",\"max_ms=5000\"]");
+    assert_has("\"Cmd\":[]");
+    assert_has("\"leasehold.kind\":\"tools\"");
+    assert_has("\"CapDrop\":[\"ALL\"]");
+    assert_has("\"SecurityOpt\":[\"no-new-privileges\"]");
+    assert_has("\"PidsLimit\":15,");
+    assert_has("\"Source\":\"/run/lh/s/mapped\",\"Target\":\"/workspace/chat\",\"ReadOnly\":false");
+    assert_has("\"Source\":\"/host/tools\",\"Target\":\"/opt/tools\",\"ReadOnly\":true");
+    assert_has("\"Source\":\"/run/lh/s/tools\",\"Target\":\"/run/leasehold\",\"ReadOnly\":true");
+    assert_has_not("/host/files");
+    assert_has_not("leaseinit");
+    assert_has_not("\"Source\":\"/run/lh/s/box\"");
+}
+
 static void names_cannot_leave_their_place_in_a_url(void **state)
 {
     (void)state;
@@ -203,6 +236,7 @@ int main(void)
         TEST(an_images_directory_is_kept),
         TEST(a_profile_may_choose_runtime_tmpfs_and_network),
         TEST(more_cpus_than_there_are_is_all_of_them),
+        TEST(tools_have_a_container_that_is_held_the_same),
         TEST(names_cannot_leave_their_place_in_a_url),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

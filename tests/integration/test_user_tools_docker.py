@@ -1,0 +1,139 @@
+"""A user's scripts and dynamic programs on Docker: run in a container of their own, and as closed to the
+agent as on `local`. FR-016."""
+
+import os
+import subprocess
+import tempfile
+import time
+import unittest
+
+from docker import Docker, busybox, glibc
+from user_tools import SECRET, ToolSession
+
+DYNAMIC = '#include <stdio.h>\nint main(int n, char **v) { printf("dynamic %s\\n", v[1]); return 9; }'
+
+# See PIDFD_PROBE of test_user_tools_hostile.py: the writer of what arrives, by its pidfd.
+THIEF = r"""
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+int main(void)
+{
+    int pair[2], in[2], one = 1, stolen = 0, signaled = 0, pidfds = 0;
+    char data[100], control[500];
+    struct iovec iov = {data, sizeof data};
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
+                       .msg_controllen = sizeof control};
+    socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
+    pipe(in);
+    setsockopt(pair[0], SOL_SOCKET, 76, &one, sizeof one);
+    if (fork() == 0) {
+        dup2(in[0], 0);
+        dup2(pair[1], 1);
+        close(in[1]);
+        execl("/opt/user-tools/says", "says", NULL);
+    }
+    close(in[0]);
+    if (recvmsg(pair[0], &m, 0) <= 0)
+        return 1;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c))
+        if (c->cmsg_type == 4) {
+            int pidfd;
+            memcpy(&pidfd, CMSG_DATA(c), sizeof pidfd);
+            pidfds++;
+            for (int fd = 0; fd < 300; fd++)
+                stolen += syscall(438, pidfd, fd, 0) >= 0;
+            signaled += syscall(424, pidfd, 19, 0, 0) == 0;
+        }
+    close(in[1]);
+    wait(NULL);
+    printf("%.4s pidfds %d stolen %d signaled %d\n", data, pidfds > 0, stolen, signaled);
+    return 0;
+}
+"""
+
+
+def build(source, path, *flags):
+    subprocess.run(["gcc", "-x", "c", "-w", "-o", path, *flags, "-"], input=source, text=True, check=True)
+
+
+class UserToolsDocker(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.docker = Docker()
+        cls.addClassCleanup(cls.docker.cleanup)
+        with tempfile.TemporaryDirectory() as scratch:
+            program = os.path.join(scratch, "dynamic")
+            build(DYNAMIC, program)
+            cls.docker.image("lh/busybox", {**glibc(program), **busybox()})
+
+    def setUp(self):
+        self.s = ToolSession(self, docker=self.docker)
+
+    def containers(self):
+        return sorted(c["Labels"]["leasehold.kind"] for c in self.docker.of_gateway(self.s.gateway))
+
+    def test_tools_are_run_in_a_container_of_their_own_and_stay_closed(self):
+        self.s.script("says", 'echo said; read line; echo "$line" > "made-by-$1"; exit 5')
+        self.s.script("shows", "env; id")
+        self.s.program("dynamic", DYNAMIC)
+        build(THIEF, os.path.join(self.s.files, "thief"), "-static")
+        run = self.s.open()
+        self.assertEqual(self.containers(), ["sandbox", "tools"])
+        self.assertEqual(run("cd /workspace/chat && umask 077 && echo in | /opt/user-tools/says x"), (5, "said"))
+        self.assertEqual(run("cd /workspace/chat && chmod 600 made-by-x && cat made-by-x"), (0, "in"))
+        self.assertEqual(os.stat(os.path.join(self.s.files, "made-by-x")).st_uid, 10001)
+        self.assertEqual(run("/opt/user-tools/dynamic q"), (9, "dynamic q"))
+        self.assertRegex(run("/workspace/chat/thief")[1], r"^said pidfds [01] stolen 0 signaled 0$")
+        status, output = run("ENV=/workspace/chat/x LD_PRELOAD=/x TERM=vt100 HOME=/x /opt/user-tools/shows")
+        self.assertIn("uid=10003 gid=10003", output)
+        self.assertIn("TERM=vt100", output)
+        for word in ("LD_PRELOAD", "ENV=", "HOME=/x"):
+            self.assertNotIn(word, output)
+        status, output = run(
+            "sleep 1 | /opt/user-tools/says y & sleep 0.4; for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline; "
+            f"grep {SECRET} $p/root/opt/user-tools/says /opt/user-tools/* /opt/user-tools/says; done; wait"
+        )
+        self.assertEqual(status, 0)
+        self.assertNotIn("#", output)
+        self.assertNotIn("leasetools", output)
+        for attempt in ("rm /opt/user-tools/says", "ls /opt/user-tools", "echo > /run/leasehold/tools/x"):
+            self.assertNotEqual(run(attempt)[0], 0, attempt)
+        # No mount of the host's is left, and nothing of the session when it ends.
+        self.assertNotIn(self.s.gateway.dir + "/run", open("/proc/self/mountinfo", encoding="ascii").read())
+        self.s.gateway.expect(200, "DELETE", f"/sandboxes/{self.s.session}")
+        self.assertEqual(self.containers(), [])
+        self.assertEqual(len(self.s.audited()), 5)
+
+    def test_a_tool_ends_with_its_agent_and_the_rest_after_the_gateways_return(self):
+        self.s.script("beats", "while :; do echo b >> beat; sleep 0.1; done")
+        run = self.s.open()
+        run("cd /workspace/chat; (/opt/user-tools/beats </dev/null >/dev/null 2>&1 &) ; sleep 0.5")
+        self.s.gateway.kill9()
+        agents = [
+            c["Id"] for c in self.docker.of_gateway(self.s.gateway)
+            if c["Labels"]["leasehold.kind"] == "sandbox"
+        ]
+        self.docker.remove(agents[0])
+        path = os.path.join(self.s.files, "beat")
+        time.sleep(0.5)
+        before = os.path.getsize(path)
+        self.assertGreater(before, 0)
+        time.sleep(0.5)
+        self.assertEqual(os.path.getsize(path), before)
+        self.assertEqual(self.containers(), ["tools"])
+        self.s.gateway.start()
+        deadline = time.monotonic() + 15
+        while self.containers() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self.assertEqual(self.containers(), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
