@@ -11,16 +11,13 @@
 #include <openssl/evp.h>
 #include <openssl/param_build.h>
 #include <openssl/pem.h>
-#include <openssl/sha.h>
-
-#include "p256_signer.h"
 
 #define GROUP         "prime256v1"
 #define DER_SIG_BYTES 72 /* SEQUENCE of two INTEGERs of at most 33 bytes */
 
 struct p256_key {
     EVP_PKEY *pkey;
-    struct p256_signer *signer; /* NULL: a public key */
+    EVP_MD_CTX *sign; /* NULL: a public key */
     EVP_MD_CTX *verify;
 };
 
@@ -28,7 +25,7 @@ void p256_key_free(struct p256_key *key)
 {
     if (key == NULL)
         return;
-    p256_signer_free(key->signer);
+    EVP_MD_CTX_free(key->sign);
     EVP_MD_CTX_free(key->verify);
     EVP_PKEY_free(key->pkey);
     free(key);
@@ -47,8 +44,9 @@ static struct p256_key *key_new(EVP_PKEY *pkey, bool can_sign)
     bool ok = key->verify != NULL &&
               EVP_DigestVerifyInit(key->verify, NULL, EVP_sha256(), NULL, pkey) == 1;
     if (ok && can_sign) {
-        key->signer = p256_signer_new(pkey);
-        ok = key->signer != NULL;
+        key->sign = EVP_MD_CTX_new();
+        ok =
+            key->sign != NULL && EVP_DigestSignInit(key->sign, NULL, EVP_sha256(), NULL, pkey) == 1;
     }
     if (!ok) {
         p256_key_free(key);
@@ -201,6 +199,43 @@ bool p256_key_describe(const struct p256_key *key, struct key_public *ret)
     return ok;
 }
 
+/* Takes what OpenSSL writes: SEQUENCE { INTEGER r, INTEGER s }, each length in one byte. */
+static bool take_der(const uint8_t **at, const uint8_t *end, uint8_t tag, size_t *ret_len)
+{
+    if (end - *at < 2 || (*at)[0] != tag || (*at)[1] > end - *at - 2)
+        return false;
+    *ret_len = (*at)[1];
+    *at += 2;
+    return true;
+}
+
+static bool take_coord(const uint8_t **at, const uint8_t *end, uint8_t ret[static P256_COORD_BYTES])
+{
+    size_t len;
+    if (!take_der(at, end, V_ASN1_INTEGER, &len))
+        return false;
+    const uint8_t *digits = *at;
+    *at += len;
+    while (len > 0 && *digits == 0) {
+        digits++;
+        len--;
+    }
+    if (len > P256_COORD_BYTES)
+        return false;
+    memset(ret, 0, P256_COORD_BYTES - len);
+    memcpy(ret + P256_COORD_BYTES - len, digits, len);
+    return true;
+}
+
+static bool sig_from_der(const uint8_t *der, size_t len, uint8_t sig[static P256_SIG_BYTES])
+{
+    const uint8_t *end = der + len;
+    size_t rest;
+    return take_der(&der, end, V_ASN1_SEQUENCE | V_ASN1_CONSTRUCTED, &rest) &&
+           take_coord(&der, end, sig) && take_coord(&der, end, sig + P256_COORD_BYTES) &&
+           der == end;
+}
+
 /* Returns the length, 0 without memory. */
 static size_t sig_to_der(const uint8_t sig[static P256_SIG_BYTES],
                          uint8_t der[static DER_SIG_BYTES])
@@ -232,12 +267,16 @@ static EVP_MD_CTX *ctx_copy(const EVP_MD_CTX *from)
 bool p256_sign(const struct p256_key *key, const void *data, size_t len,
                uint8_t ret_sig[static P256_SIG_BYTES])
 {
-    uint8_t hash[P256_HASH_BYTES];
+    uint8_t der[DER_SIG_BYTES];
+    size_t der_len = sizeof der;
 
-    if (key->signer == NULL)
+    if (key->sign == NULL)
         return false;
     ERR_set_mark();
-    bool ok = SHA256(data, len, hash) != NULL && p256_signer_sign(key->signer, hash, ret_sig);
+    EVP_MD_CTX *ctx = ctx_copy(key->sign);
+    bool ok = ctx != NULL && EVP_DigestSign(ctx, der, &der_len, data, len) == 1 &&
+              sig_from_der(der, der_len, ret_sig);
+    EVP_MD_CTX_free(ctx);
     ERR_pop_to_mark();
     return ok;
 }

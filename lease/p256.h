@@ -1,9 +1,9 @@
 /*
  * ECDSA on P-256 with SHA-256 (ES256 of RFC 7518 §3.4): all that the lease code needs of OpenSSL.
  *
- * A key may be used by any number of threads. It holds a context that is ready to verify, of which an
- * operation makes a copy: that saves the look-ups that EVP_DigestVerifyInit would do each time; and, of
- * a private key, what signatures are made of (p256_signer.h). No function leaves an entry in the thread's
+ * A key is immutable once made and may be used by any number of threads. It holds contexts that
+ * are ready to sign and verify; an operation copies one, which saves the look-ups that
+ * EVP_Digest{Sign,Verify}Init would do each time. No function leaves an entry in the thread's
  * OpenSSL error queue: it would be taken for a failure of the next TLS call on that thread.
  */
 #ifndef LEASE_P256_H
