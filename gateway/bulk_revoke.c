@@ -102,30 +102,40 @@ static int end_session(struct bulk *b, struct bulk_door *d, struct err *e)
     return 0;
 }
 
-/* It may have ended by itself since it was collected, its chat may have been deleted. */
-static int end_next(struct bulk *b, struct err *e)
+/* NULL: it is not there any more. */
+static int end_lease(struct bulk *b, const struct lease *lease, struct err *e)
 {
     struct bulk_door *d = &b->doors[b->next_door];
-    struct id id = b->ids[b->next];
-    struct lease lease;
     bool changed = false;
-    struct err why;
 
-    if (store_lease_get(b->call->tx, &id, &lease, &why)) {
-        if (why.code != ERR_NOT_FOUND) {
-            *e = why;
-            return -1;
-        }
-    } else if (lease_end_one(b->call->tx, &lease, &b->how, &changed, e)) {
+    if (lease && lease_end_one(b->call->tx, lease, &b->how, &changed, e))
         return -1;
-    }
     if (changed) {
-        b->ids[door_begin(b, d) + d->revoked++] = id;
+        b->ids[door_begin(b, d) + d->revoked++] = lease->lease_id;
         b->revoked++;
     }
     if (++b->next == d->end)
         b->next_door++;
     return 0;
+}
+
+/* It may have ended by itself since it was collected, its chat may have been deleted. */
+static int end_next(struct bulk *b, struct err *e)
+{
+    struct lease lease;
+    struct err why;
+
+    if (!store_lease_get(b->call->tx, &b->ids[b->next], &lease, &why))
+        return end_lease(b, &lease, e);
+    if (why.code == ERR_NOT_FOUND)
+        return end_lease(b, NULL, e);
+    *e = why;
+    return -1;
+}
+
+int bulk_write_one(struct bulk *b, const struct lease *lease, struct err *e)
+{
+    return bulk_add(b, lease, e) || end_lease(b, lease, e) ? -1 : 0;
 }
 
 int bulk_write(struct bulk *b, struct err *e)

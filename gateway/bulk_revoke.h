@@ -50,6 +50,9 @@ int bulk_collect(struct bulk *b, const struct store_match *m, struct err *e) MUS
 /* Ends the next leases (call->tx). */
 int bulk_write(struct bulk *b, struct err *e) MUST_CHECK;
 
+/* Instead of both: adds and ends one, as it was read in this very write. */
+int bulk_write_one(struct bulk *b, const struct lease *lease, struct err *e) MUST_CHECK;
+
 /* From `after`: false when the operation runs again, because there is more to end. */
 bool bulk_continue(struct bulk *b);
 

@@ -149,10 +149,13 @@ int op_lease_revoke(struct call *c, struct err *e)
 {
     const struct lease_revoke_args *a = c->args;
     struct bulk *b = bulk_new(c, reason_or_default(a->reason));
+    struct lease lease;
 
     if (!b)
         return err_set(e, ERR_INTERNAL, "no memory for the answer");
-    return collect_one(c, b, &a->lease_id, e) || bulk_write(b, e) ? -1 : 0;
+    return lease_visible(c->tx, &c->caller, &a->lease_id, &lease, e) || bulk_write_one(b, &lease, e)
+               ? -1
+               : 0;
 }
 
 /* --- many ------------------------------------------------------------------------------------ */
