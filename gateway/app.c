@@ -168,6 +168,23 @@ static void on_term(void *ctx)
     drain_look(a);
 }
 
+/* Each by itself: what cannot be read stays what it was, and holds up nothing else. */
+static bool keys_renew(struct app *a)
+{
+    struct err of[3];
+    const int failed[] = {server_reload_tls(a->s.server, &of[0]),
+                          tls_ca_renew(&a->cfg, &a->tls, &of[1]), auth_renew(a->s.auth, &of[2])};
+    bool all = true;
+
+    a->s.tls = a->tls;
+    for (size_t i = 0; i < sizeof failed / sizeof failed[0]; i++) {
+        if (failed[i])
+            log_error(a->s.log, "reload_failed", &of[i]);
+        all = all && !failed[i];
+    }
+    return all;
+}
+
 static void on_hup(void *ctx)
 {
     struct app *a = ctx;
@@ -179,11 +196,9 @@ static void on_hup(void *ctx)
         return;
     }
     log_set_level(a->s.log, (enum log_level)fresh.logging.level);
-    if (server_reload_tls(a->s.server, &e) || tls_ca_renew(&a->cfg, &a->tls, &e))
-        log_error(a->s.log, "reload_failed", &e);
-    a->s.tls = a->tls;
-    log_event(a->s.log, LOG_INFO, "reloaded");
     config_done(&fresh);
+    if (keys_renew(a))
+        log_event(a->s.log, LOG_INFO, "reloaded");
 }
 
 /* --- WebSockets: doors on the unix socket, bots on TCP --------------------------------------- */

@@ -30,6 +30,18 @@ int auth_new(const struct config *cfg, struct auth **ret, struct err *e)
     return 0;
 }
 
+int auth_renew(struct auth *a, struct err *e)
+{
+    struct jwt_trust *fresh;
+
+    if (jwt_trust_new(a->cfg, &fresh, e))
+        return -1;
+    jwt_trust_free(a->trust);
+    a->trust = fresh;
+    auth_forget_proved(a);
+    return 0;
+}
+
 static void entry_free(struct entry *en)
 {
     free(en->users);

@@ -15,6 +15,11 @@ struct auth;
 /* Reads the issuer's keys, if there is one. */
 int auth_new(const struct config *cfg, struct auth **ret, struct err *e) MUST_CHECK;
 void auth_free(struct auth *a);
+
+/* Reads the issuer's keys anew; on failure they stay what they were. Tokens are checked again, but for
+ * those of connections that are open: they hold until they expire. */
+int auth_renew(struct auth *a, struct err *e) MUST_CHECK;
+
 int auth_load(struct auth *a, struct store *store, struct err *e) MUST_CHECK; /* before the loop */
 int auth_put(struct auth *a, const struct api_key *key, struct err *e) MUST_CHECK; /* copies */
 

@@ -27,7 +27,8 @@ static const char usage[] =
     "\n"
     "Ready when <run_dir>/ready exists: line 1 is the URL, line 2 the pid. SIGTERM drains and "
     "exits\n"
-    "0 (sandboxes and live connections stay), SIGHUP reloads the log level.\n"
+    "0 (sandboxes and live connections stay), SIGHUP reloads the log level, keys and "
+    "certificates.\n"
     "Configuration keys may come from the environment: LEASEHOLD_HTTP_PORT=8124.\n"
     "Exit: 0, 1 failure, 2 usage.\n";
 

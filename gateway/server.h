@@ -120,7 +120,7 @@ int server_port(const struct server *s);
 const char *server_url(const struct server *s); /* "http://127.0.0.1:8123" */
 struct inbox *server_inbox(struct server *s);   /* drained by the loop; posting: any thread */
 
-/* Certificate and key of http.tls are read anew; connections go on. */
+/* Certificate, key and client_ca_file of http.tls are read anew; connections go on. */
 int server_reload_tls(struct server *s, struct err *e) MUST_CHECK;
 
 /* Runs until server_stop. SIGTERM and SIGINT call on_term, SIGHUP calls on_hup, on the loop. */

@@ -22,7 +22,7 @@ struct tls_ca {
     struct tls_ca *before;          /* that this one has replaced */
     X509 *cert;                     /* of the CA; NULL with `files` */
     EVP_PKEY *key;                  /* of the CA */
-    char *pem;                      /* of the CA's certificate */
+    char *pem;                      /* its certificate, then those of CAs that were before it */
     struct buf file_cert, file_key; /* with `files` */
     char file_sha256[TLS_SHA256_TEXT];
 };
@@ -298,10 +298,31 @@ static int pair_load(struct tls_ca *ca, const char *cert_path, const char *key_p
     return 0;
 }
 
+/* The texts of all certificates that the file has, or of the one that was just made. */
+static int authorities_read(struct tls_ca *ca, struct err *e)
+{
+    BIO *in =
+        ca->file_cert.len ? BIO_new_mem_buf(ca->file_cert.data, (int)ca->file_cert.len) : NULL;
+    X509 *cert = in ? PEM_read_bio_X509(in, NULL, NULL, NULL) : NULL; /* the first is its own */
+    struct buf pem;
+    int rc;
+
+    buf_init(&pem, TLS_PEM_MAX);
+    rc = cert_to_pem(ca->cert, &pem);
+    X509_free(cert);
+    while (!rc && in && (cert = PEM_read_bio_X509(in, NULL, NULL, NULL))) {
+        rc = cert_to_pem(cert, &pem);
+        X509_free(cert);
+    }
+    BIO_free(in);
+    ca->pem = rc ? NULL : strndup(pem.data, pem.len);
+    buf_done(&pem);
+    return ca->pem ? 0 : tls_fail(e, "no memory, or too many certificates in " CA_CERT_FILE);
+}
+
 static int internal_ca_open(struct tls_ca *ca, const struct config *cfg, struct err *e)
 {
     char cert_path[4096], key_path[4096], dir[4096];
-    struct buf pem;
     int rc = 0;
 
     if (ca_paths(cfg, cert_path, key_path, e))
@@ -314,13 +335,7 @@ static int internal_ca_open(struct tls_ca *ca, const struct config *cfg, struct 
     else
         rc = make_ca(ca) ? tls_fail(e, "the CA could not be made")
                          : ca_store(ca, cert_path, key_path, e);
-    if (rc)
-        return -1;
-    buf_init(&pem, TLS_PEM_MAX);
-    if (!cert_to_pem(ca->cert, &pem))
-        ca->pem = strndup(pem.data, pem.len);
-    buf_done(&pem);
-    return ca->pem ? 0 : tls_fail(e, "no memory");
+    return rc ? -1 : authorities_read(ca, e);
 }
 
 static int files_open(struct tls_ca *ca, const struct config *cfg, struct err *e)
@@ -356,14 +371,45 @@ int tls_ca_new(const struct config *cfg, struct tls_ca **ret, struct err *e)
     return 0;
 }
 
+/* Clients of doors that run have to go on trusting the former CA, also behind a restart: it is written
+ * behind the new one, for the operator to take out. */
+static int authorities_keep(struct tls_ca *ca, const struct tls_ca *before,
+                            const struct config *cfg, struct err *e)
+{
+    char cert_path[4096], key_path[4096];
+    struct buf pem;
+    int rc;
+
+    if (ca_paths(cfg, cert_path, key_path, e))
+        return -1;
+    buf_init(&pem, TLS_PEM_MAX);
+    buf_add_str(&pem, ca->pem);
+    if (!strstr(ca->pem, before->pem))
+        buf_add_str(&pem, before->pem);
+    rc = buf_ok(&pem) ? write_file(cert_path, &pem, 0644, e)
+                      : tls_fail(e, "too many certificates in " CA_CERT_FILE);
+    if (!rc) {
+        free(ca->pem);
+        ca->pem = strndup(pem.data, pem.len);
+        rc = ca->pem ? 0 : tls_fail(e, "no memory");
+    }
+    buf_done(&pem);
+    return rc;
+}
+
 int tls_ca_renew(const struct config *cfg, struct tls_ca **ca, struct err *e)
 {
     struct tls_ca *fresh;
+    bool internal = cfg->door.tls == DOOR_TLS_INTERNAL_CA;
 
-    if (cfg->door.tls != DOOR_TLS_FILES)
+    if (cfg->door.tls == DOOR_TLS_OFF)
         return 0;
     if (tls_ca_new(cfg, &fresh, e))
         return -1;
+    if (internal && X509_cmp(fresh->cert, (*ca)->cert) && authorities_keep(fresh, *ca, cfg, e)) {
+        tls_ca_free(fresh);
+        return -1;
+    }
     fresh->before = *ca;
     *ca = fresh;
     return 0;

@@ -26,12 +26,13 @@ struct tls_ca;
 int tls_ca_new(const struct config *cfg, struct tls_ca **ret, struct err *e) MUST_CHECK;
 void tls_ca_free(struct tls_ca *ca);
 
-/* `files` are read anew: *ca is what is there now, on failure what it was. The former one stays good
- * until the new one is freed, for those who use it still. An internal CA stays: the doors that run have
- * their certificates from the one that their clients know. */
+/* The files are read anew (an internal CA that has gone is made anew): *ca is what is there now, on
+ * failure what it was. The former one stays good until the new one is freed, for those who use it still.
+ * Doors that run keep their certificates: a former internal CA stays among those to be trusted, in the
+ * grants and in ca.pem, until it is taken out there. */
 int tls_ca_renew(const struct config *cfg, struct tls_ca **ca, struct err *e) MUST_CHECK;
 
-/* What a client must trust; NULL: the system's authorities (`files`). */
+/* What a client must trust, one or more certificates; NULL: the system's authorities (`files`). */
 const char *tls_ca_pem(const struct tls_ca *ca);
 
 /*

@@ -1,5 +1,6 @@
 #include "tls_server.h"
 
+#include <openssl/rand.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <string.h>
@@ -10,18 +11,55 @@
     "ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"                                   \
     "ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305"
 
-static const unsigned char session_context[] = "leasehold";
+#define SESSION_CONTEXT_SIZE 16
+
+/* Sessions of before are not resumed in another context: who was let in by an authority that has gone
+ * must show its certificate again. */
+static int session_context_renew(SSL_CTX *ctx)
+{
+    unsigned char context[SESSION_CONTEXT_SIZE];
+
+    return RAND_bytes(context, sizeof context) == 1 &&
+                   SSL_CTX_set_session_id_context(ctx, context, sizeof context) == 1
+               ? 0
+               : -1;
+}
+
+/* What client_ca_file holds. */
+struct authorities {
+    STACK_OF(X509_NAME) * names;
+    X509_STORE *store;
+};
+
+static void authorities_free(struct authorities *a)
+{
+    sk_X509_NAME_pop_free(a->names, X509_NAME_free);
+    X509_STORE_free(a->store);
+}
+
+static int authorities_read(const char *file, struct authorities *ret, struct err *e)
+{
+    *ret = (struct authorities){SSL_load_client_CA_file(file), X509_STORE_new()};
+    if (ret->names && ret->store && X509_STORE_load_file(ret->store, file) == 1)
+        return 0;
+    authorities_free(ret);
+    return err_set(e, ERR_INTERNAL, "http.tls.client_ca_file %s holds no certificates", file);
+}
+
+static void authorities_use(SSL_CTX *ctx, struct authorities *a) /* takes */
+{
+    SSL_CTX_set_client_CA_list(ctx, a->names);
+    SSL_CTX_set_cert_store(ctx, a->store);
+    SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER | SSL_VERIFY_CLIENT_ONCE, NULL);
+}
 
 static int client_ca_load(SSL_CTX *ctx, const char *file, struct err *e)
 {
-    STACK_OF(X509_NAME) *names = SSL_load_client_CA_file(file);
+    struct authorities a;
 
-    if (!names || SSL_CTX_load_verify_file(ctx, file) != 1) {
-        sk_X509_NAME_pop_free(names, X509_NAME_free);
-        return err_set(e, ERR_INTERNAL, "http.tls.client_ca_file %s holds no certificates", file);
-    }
-    SSL_CTX_set_client_CA_list(ctx, names); /* takes them */
-    SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER | SSL_VERIFY_CLIENT_ONCE, NULL);
+    if (authorities_read(file, &a, e))
+        return -1;
+    authorities_use(ctx, &a);
     return 0;
 }
 
@@ -32,8 +70,7 @@ int tls_server_setup(void *ctx, const struct config_tls *tls, struct err *e)
     SSL_CTX_set_options(c, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
                                SSL_OP_CIPHER_SERVER_PREFERENCE);
     if (SSL_CTX_set_min_proto_version(c, TLS1_2_VERSION) != 1 ||
-        SSL_CTX_set_cipher_list(c, CIPHERS) != 1 ||
-        SSL_CTX_set_session_id_context(c, session_context, sizeof session_context - 1) != 1)
+        SSL_CTX_set_cipher_list(c, CIPHERS) != 1 || session_context_renew(c))
         return err_set(e, ERR_INTERNAL, "TLS cannot be set up");
     return *tls->client_ca_file ? client_ca_load(c, tls->client_ca_file, e) : 0;
 }
@@ -45,16 +82,29 @@ static bool pair_use(SSL_CTX *ctx, const struct config_tls *tls)
            SSL_CTX_check_private_key(ctx) == 1;
 }
 
-/* In another context first: half a pair must not get into the one that serves. */
-int tls_server_reload(void *ctx, const struct config_tls *tls, struct err *e)
+static bool pair_serves(const struct config_tls *tls)
 {
     SSL_CTX *trial = SSL_CTX_new(TLS_server_method());
     bool good = trial && pair_use(trial, tls);
 
     SSL_CTX_free(trial);
-    if (!good || !pair_use(ctx, tls))
+    return good;
+}
+
+/* In another context first: half a pair must not get into the one that serves. */
+int tls_server_reload(void *ctx, const struct config_tls *tls, struct err *e)
+{
+    struct authorities a = {0};
+
+    if (*tls->client_ca_file && authorities_read(tls->client_ca_file, &a, e))
+        return -1;
+    if (!pair_serves(tls) || session_context_renew(ctx) || !pair_use(ctx, tls)) {
+        authorities_free(&a);
         return err_set(e, ERR_INTERNAL, "%s and %s do not serve as certificate and key",
                        tls->cert_file, tls->key_file);
+    }
+    if (a.store)
+        authorities_use(ctx, &a);
     return 0;
 }
 

@@ -11,8 +11,8 @@
  * certificate, which is then verified. */
 int tls_server_setup(void *ctx, const struct config_tls *tls, struct err *e) MUST_CHECK;
 
-/* Reads certificate and key anew for the handshakes to come; connections go on. On failure all stays
- * as it was. */
+/* Reads certificate, key and client_ca_file anew for the handshakes to come; connections go on. On
+ * failure all stays as it was. */
 int tls_server_reload(void *ctx, const struct config_tls *tls, struct err *e) MUST_CHECK;
 
 /* The common name and the alternative names (DNS, email, URI) in the verified certificate of the

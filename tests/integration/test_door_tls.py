@@ -112,6 +112,59 @@ class InternalCa(unittest.TestCase):
         self.assertNotIn("PRIVATE KEY", self.gateway.log_text())
 
 
+class RenewedCa(unittest.TestCase):
+    def renewed(self, gateway):
+        """SIGHUP, and the CA that is the first in ca.pem then."""
+        seen = len(gateway.log_lines("reloaded"))
+        gateway.process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + 10
+        while len(gateway.log_lines("reloaded")) == seen and time.monotonic() < deadline:
+            time.sleep(0.02)
+        with open(os.path.join(gateway.dir, "certs", "ca.pem"), encoding="ascii") as text:
+            return text.read()
+
+    def test_sighup_takes_a_new_ca_and_clients_go_on_trusting_the_former_one(self):
+        gateway = Gateway.for_test(self, {"door": {"tls": "internal-ca"}})
+        chat = gateway.new_chat()["chat_id"]
+        _, before = gateway.open(chat, lease={"max_connections": 2})
+        old = before["endpoint"]["ca_pem"]
+        client = gateway.connect(before, ssl_context=trusting(old))
+        for name in ("ca.pem", "ca.key"):
+            os.unlink(os.path.join(gateway.dir, "certs", name))
+        both = self.renewed(gateway)
+        self.assertEqual(both.count("BEGIN CERTIFICATE"), 2)
+        self.assertTrue(both.endswith(old) and not both.startswith(old))
+        self.assertEqual(self.renewed(gateway), both)  # once is enough
+        echo(self, client, "still there")
+        body = {"session_id": before["lease"]["session_id"]}
+        _, after = gateway.open(gateway.new_chat()["chat_id"], lease={})
+        for restart in (False, True):
+            if restart:
+                gateway.restart()
+            again = gateway.expect(201, "POST", "/leases", body)
+            echo(self, gateway.connect(again, ssl_context=trusting(again["endpoint"]["ca_pem"])), "old door")
+        echo(self, gateway.connect(after, ssl_context=trusting(after["endpoint"]["ca_pem"])), "new door")
+        with self.assertRaises(ssl.SSLCertVerificationError):
+            gateway.connect(after, ssl_context=trusting(old))
+        done = gateway.ctl("connect", chat, input="by leasectl\n")
+        self.assertEqual((done.returncode, done.stdout), (0, "by leasectl\n"), done.stderr)
+
+    def test_a_ca_that_does_not_fit_changes_nothing(self):
+        gateway = Gateway.for_test(self, {"door": {"tls": "internal-ca"}})
+        path = os.path.join(gateway.dir, "certs", "ca.pem")
+        with open(path, encoding="ascii") as text:
+            good = text.read()
+        with open(path, "w", encoding="ascii") as out:
+            out.write("nonsense")
+        gateway.process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + 10
+        while not gateway.log_lines("reload_failed") and time.monotonic() < deadline:
+            time.sleep(0.02)
+        _, grant = gateway.open(gateway.new_chat()["chat_id"], lease={})
+        self.assertEqual(grant["endpoint"]["ca_pem"], good)
+        echo(self, gateway.connect(grant, ssl_context=trusting(good)), "as before")
+
+
 class Files(unittest.TestCase):
     def make_pair(self, directory):
         cert, key = os.path.join(directory, "door.pem"), os.path.join(directory, "door.key")

@@ -3,6 +3,8 @@
 import base64
 import json
 import os
+import signal
+import socket
 import ssl
 import subprocess
 import time
@@ -71,6 +73,14 @@ class Issuer:
 
     def token(self, header=None, **claims):
         return self.sign(header or {"alg": "RS256", "typ": "JWT", "kid": "r1"}, self.claims(**claims))
+
+
+def hup(gateway, event):
+    seen = len(gateway.log_lines(event))
+    gateway.process.send_signal(signal.SIGHUP)
+    deadline = time.monotonic() + 10
+    while len(gateway.log_lines(event)) == seen and time.monotonic() < deadline:
+        time.sleep(0.02)
 
 
 class Trusting(unittest.TestCase):
@@ -240,6 +250,29 @@ class OneKeyOfASet(Trusting):
             self.assertEqual(self.status(token), status, header)
 
 
+class NewKeys(Trusting):
+    def put(self, text):
+        with open(os.path.join(self.gateway.dir, "issuer.keys"), "w", encoding="ascii") as out:
+            out.write(text)
+
+    def test_sighup_takes_the_issuers_new_keys_and_drops_no_connection(self):
+        old, fresh = self.issuer, Issuer()
+        token = old.token()
+        self.assertEqual(self.status(token), 200)
+        bot = Bot(self, self.gateway, token)
+        self.put("{}")
+        hup(self.gateway, "reload_failed")
+        self.assertEqual(self.status(token), 200)  # the keys of before are good still
+        self.put(fresh.jwks())
+        hup(self.gateway, "reloaded")
+        self.assertEqual(self.status(fresh.token()), 200)
+        self.assertEqual(self.status(token), 401)  # though it was proved before
+        self.assertEqual(self.status(old.token()), 401)
+        bot.ok("chat.list")  # until its token expires
+        with self.assertRaises(WsHandshakeError):
+            Bot(self, self.gateway, token)
+
+
 class PemAndEc(Trusting):
     jwt = {"algorithm": "ES256"}
 
@@ -364,11 +397,7 @@ class Tls(unittest.TestCase):
         return ssl.get_server_certificate(("127.0.0.1", port))
 
     def hup(self, event):
-        seen = len(self.gateway.log_lines(event))
-        self.gateway.process.send_signal(1)
-        deadline = time.monotonic() + 10
-        while len(self.gateway.log_lines(event)) == seen and time.monotonic() < deadline:
-            time.sleep(0.02)
+        hup(self.gateway, event)
 
     def test_sighup_takes_new_certificates_and_drops_no_connection(self):
         bot = Bot(self, self.gateway, self.gateway.admin_key, ssl_context=self.context())
@@ -380,6 +409,47 @@ class Tls(unittest.TestCase):
         with open(os.path.join(self.certs, "server.pem"), encoding="ascii") as text:
             self.assertEqual(text.read().strip(), after.strip())
         self.assertEqual(bot.ok("health.get")["status"], "ok")
+
+    def test_sighup_takes_new_authorities_of_clients_and_drops_no_connection(self):
+        """Nor does a session of the former authority come back by resumption."""
+        authority = os.path.join(self.certs, "clients.pem")
+        mine, other = self.certs, os.path.join(self.gateway.dir, "other")
+
+        def trust(folder):
+            with open(os.path.join(folder, "ca.pem"), encoding="ascii") as text:
+                data = text.read()
+            with open(authority, "w", encoding="ascii") as out:
+                out.write(data)
+
+        def resumed(context, session):
+            port = int(self.gateway.url.rsplit(":", 1)[1])
+            with socket.create_connection(("127.0.0.1", port), 10) as plain:
+                with context.wrap_socket(plain, server_hostname="localhost", session=session) as tls:
+                    tls.sendall(b"GET /api/v1/chats HTTP/1.1\r\nHost: x\r\n\r\n")
+                    return tls.recv(12)[9:], tls.session_reused, tls.session
+
+        trust(mine)
+        self.gateway.edit_config({"http": {"tls": {"client_ca_file": "tls/clients.pem"}}})
+        self.gateway.restart()
+        bot = Bot(self, self.gateway, None, ssl_context=self.context("ops.example"))
+        context = self.context("ops.example")
+        status, _, session = resumed(context, None)
+        self.assertEqual(status, b"200")
+        self.assertEqual(resumed(context, session)[:2], (b"200", True))
+        trust(other)
+        self.hup("reloaded")
+        self.assertEqual(self.rest("GET", "/chats", client="ops.example", folder=other)[0], 200)
+        for again in (None, session):
+            with self.assertRaises(OSError):
+                resumed(context, again)
+        self.assertEqual(bot.ok("health.get")["status"], "ok")
+        with open(authority, "w", encoding="ascii") as out:
+            out.write("nonsense")
+        self.hup("reload_failed")
+        self.assertEqual(self.rest("GET", "/chats", client="ops.example", folder=other)[0], 200)
+        trust(mine)
+        self.hup("reloaded")
+        self.assertEqual(self.rest("GET", "/chats", client="ops.example")[0], 200)
 
     def test_a_pair_that_does_not_fit_changes_nothing(self):
         before = self.served()
