@@ -15,6 +15,7 @@
 #include "bot_ws.h"
 #include "changes.h"
 #include "chats.h"
+#include "descriptors.h"
 #include "event_feed.h"
 #include "files.h"
 #include "leasehold/backup.h"
@@ -40,11 +41,6 @@
 #define DRAIN_POLL_MS 20
 #define DRAIN_MAX_MS  30000
 #define OPENAPI_CAP   (4u * 1024 * 1024)
-
-/* Below this no quarter of the descriptors is enough for what it is meant for (server.c). */
-#define DESCRIPTORS_MIN  256
-#define DESCRIPTORS_WANT 65536 /* the unit file's (docs/operations.md) */
-#define DESCRIPTORS_MOST 262144
 
 struct app {
     const struct app_options *o;
@@ -559,30 +555,6 @@ static int app_serve(struct app *a, struct err *e)
     server_timer_arm(a->s.cleanup_timer, a->cfg.sandbox.cleanup_interval_seconds * 1000);
     profiles_warn(a);
     return server_run(a->s.server, &signals, e);
-}
-
-/* Shells and service managers give out a soft limit that suits select(), which nothing here uses, and
- * some containers one of millions, for each of which libwebsockets keeps a place. */
-static int descriptors_take(struct err *e)
-{
-    struct rlimit limit;
-    rlim_t had;
-
-    if (getrlimit(RLIMIT_NOFILE, &limit))
-        return err_sys(e, ERR_INTERNAL, errno, "getrlimit");
-    had = limit.rlim_cur;
-    if (had < DESCRIPTORS_WANT)
-        limit.rlim_cur = limit.rlim_max < DESCRIPTORS_WANT ? limit.rlim_max : DESCRIPTORS_WANT;
-    else if (had > DESCRIPTORS_MOST)
-        limit.rlim_cur = DESCRIPTORS_MOST;
-    if (limit.rlim_cur != had && setrlimit(RLIMIT_NOFILE, &limit))
-        return err_sys(e, ERR_INTERNAL, errno, "setrlimit");
-    return limit.rlim_cur >= DESCRIPTORS_MIN
-               ? 0
-               : err_set(e, ERR_INTERNAL,
-                         "%llu descriptors are too few: at least %d are needed (ulimit -n, or "
-                         "LimitNOFILE of the unit)",
-                         (unsigned long long)limit.rlim_cur, DESCRIPTORS_MIN);
 }
 
 int app_run(const struct app_options *o, struct err *e)

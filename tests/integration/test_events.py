@@ -260,22 +260,35 @@ class Log(unittest.TestCase):
 
 
 class Reader(threading.Thread):
-    """Follows the log past every end of its connection."""
+    """Follows the log past every end of its connection: the gateway's, and with `leaves` its own, in the
+    middle of what comes. One that `dozes` falls behind and has to read the log itself."""
 
-    def __init__(self, test, gateway, topic):
+    def __init__(self, test, gateway, topic, leaves=False, dozes=False):
         super().__init__(daemon=True)
         self.test, self.gateway, self.topic = test, gateway, topic
+        self.leaves, self.dozes, self.chance = leaves, dozes, random.Random(topic)
         self.seqs, self.cursor, self.over, self.faults = [], 0, threading.Event(), []
+        self.left = 0
 
     def run(self):
         while not self.over.is_set():
             try:
                 bot = Bot(self.test, self.gateway, self.gateway.admin_key)
                 bot.subscribe(self.topic, since=self.cursor)
-                while not self.over.is_set():
+                while not self.over.is_set() and not self.leave(bot):
                     self.take(bot)
             except (OSError, WsError, WsClosed):
                 time.sleep(0.02)
+
+    def leave(self, bot):
+        """Without a word, and with events on their way."""
+        if self.dozes and self.chance.random() < 0.01:
+            time.sleep(0.3)
+        if not self.leaves or self.chance.random() > 0.02:
+            return False
+        bot.ws.sock.close()
+        self.left += 1
+        return True
 
     def take(self, bot):
         try:
@@ -286,7 +299,7 @@ class Reader(threading.Thread):
             self.faults.append(event)
             return
         self.cursor = event["seq"]
-        self.seqs.append((event["seq"], event["event"], event["data"].get("lease_id")))
+        self.seqs.append((event["seq"], event["event"], event["data"].get("lease_id"), event["at"]))
 
 
 class Killed(unittest.TestCase):
@@ -296,9 +309,11 @@ class Killed(unittest.TestCase):
         gateway = Gateway.for_test(self, WIDE)
         chat = gateway.new_chat()
         session = gateway.open(chat["chat_id"])[0]["session_id"]
-        readers = [Reader(self, gateway, "all"), Reader(self, gateway, f"user:{chat['user_id']}"),
-                   Reader(self, gateway, f"session:{session}")]
-        granted, over = [], threading.Event()
+        readers = [Reader(self, gateway, "all"),
+                   Reader(self, gateway, f"user:{chat['user_id']}", leaves=True),
+                   Reader(self, gateway, f"session:{session}", leaves=True, dozes=True),
+                   Reader(self, gateway, f"chat:{chat['chat_id']}", dozes=True)]
+        granted, revoked, over = [], [], threading.Event()
 
         def load():
             while not over.is_set():
@@ -311,6 +326,9 @@ class Killed(unittest.TestCase):
                             answer = bot.answer(10)
                             if answer["ok"]:
                                 granted.append(answer["result"]["lease"]["lease_id"])
+                        lease = granted[-1]
+                        bot.ok("lease.revoke", {"selector": {"lease_id": lease}})
+                        revoked.append(lease)
                 except (OSError, WsError, WsClosed):
                     time.sleep(0.02)
 
@@ -320,7 +338,7 @@ class Killed(unittest.TestCase):
         chance = random.Random(8)
         for _ in range(self.ROUNDS):
             time.sleep(0.2 + chance.random() * 0.6)
-            gateway.kill9()
+            gateway.kill9() if chance.random() < 0.8 else gateway.stop()
             gateway.start()
         over.set()
         for thread in threads[len(readers):]:
@@ -333,11 +351,20 @@ class Killed(unittest.TestCase):
             reader.over.set()
             reader.join(30)
             self.assertEqual(reader.faults, [])
-            self.assertEqual([s for s, _, _ in reader.seqs], list(range(1, newest + 1)))
-        told = [lease for _, event, lease in readers[0].seqs if event == "lease.granted"]
-        self.assertEqual(len(told), len(set(told)))
-        self.assertEqual(set(granted) - set(told), set())
+            self.assertEqual([seq for seq, *_ in reader.seqs], list(range(1, newest + 1)))
+            self.assertEqual(reader.seqs, readers[0].seqs)  # the same of each, whatever it went through
+        self.assertGreater(sum(reader.left for reader in readers), 5)
+        place = {"lease.granted": {}, "lease.revoked": {}}
+        for seq, event, lease, _ in readers[0].seqs:
+            if event in place:
+                self.assertNotIn(lease, place[event])
+                place[event][lease] = seq
+        self.assertEqual(set(granted) - set(place["lease.granted"]), set())
+        self.assertEqual(set(revoked) - set(place["lease.revoked"]), set())
+        for lease, seq in place["lease.revoked"].items():
+            self.assertGreater(seq, place["lease.granted"][lease])
         self.assertGreater(len(granted), 100)
+        self.assertGreater(len(revoked), 3)
 
 
 if __name__ == "__main__":
