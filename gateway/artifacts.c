@@ -14,6 +14,7 @@ struct artifacts {
     struct services *s;
     struct objects *store;
     struct orphans *orphans;
+    struct objects_watch *watch;
     char maker[OBJECT_MAKER_TEXT]; /* constant */
     struct server_timer *timer;    /* loop */
     struct job sweep;              /* loop, or the lane's */
@@ -68,7 +69,8 @@ static struct artifacts *artifacts_new(struct services *s, struct objects *store
     pthread_mutex_init(&x->lock, NULL);
     x->timer = server_timer_new(s->server, sweep_due, x);
     x->orphans = orphans_new();
-    if (!x->timer || !x->orphans) {
+    x->watch = objects_watch_new(s, store);
+    if (!x->timer || !x->orphans || !x->watch) {
         artifacts_free(x);
         return NULL;
     }
@@ -81,6 +83,7 @@ void artifacts_free(struct artifacts *x)
         return;
     server_timer_free(x->timer);
     orphans_free(x->orphans);
+    objects_watch_free(x->watch);
     x->store->v->free(x->store);
     pthread_mutex_destroy(&x->lock);
     free(x);
@@ -147,6 +150,11 @@ bool artifacts_links_hold(const struct artifacts *x)
     return strcmp(x->store->v->name, "s3") == 0;
 }
 
+bool artifacts_ready(const struct artifacts *x, char *ret, size_t size)
+{
+    return objects_watch_ok(x->watch, ret, size);
+}
+
 struct orphans *artifacts_orphans(const struct artifacts *x)
 {
     return x->orphans;
@@ -155,6 +163,7 @@ struct orphans *artifacts_orphans(const struct artifacts *x)
 void artifacts_start(struct artifacts *x)
 {
     server_timer_arm(x->timer, 0);
+    objects_watch_start(x->watch);
 }
 
 /* --- uploads of this process ----------------------------------------------------------------- */

@@ -24,6 +24,16 @@ struct objects *artifacts_store(const struct artifacts *x);
 /* Would a deletion cut who reads by a link? On S3; a file on the disk reads on for whoever has it open. */
 bool artifacts_links_hold(const struct artifacts *x);
 
+/* Did it serve when it was asked last, half a minute ago at most? `ret`: its kind, and why not. Any
+ * thread. */
+bool artifacts_ready(const struct artifacts *x, char *ret, size_t size);
+
+struct objects_watch;
+struct objects_watch *objects_watch_new(struct services *s, struct objects *store);
+void objects_watch_free(struct objects_watch *w);
+void objects_watch_start(struct objects_watch *w); /* loop */
+bool objects_watch_ok(struct objects_watch *w, char *ret, size_t size);
+
 /* Starts sweeping, and goes on with it every retention.interval_seconds. Loop thread. */
 void artifacts_start(struct artifacts *x);
 

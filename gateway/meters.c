@@ -266,6 +266,10 @@ static const struct metric_spec specs[METERS] = {
                                 .help = "Objects that no row knows: marked, removed, not removed.",
                                 .kind = METRIC_COUNTER,
                                 LABEL("result", orphan_values)},
+    [METER_OBJECT_STORE_UP] = {.name = "leasehold_object_store_up",
+                               .help =
+                                   "Whether the store of objects served when it was asked last.",
+                               .kind = METRIC_GAUGE},
     [METER_PROCESS_CPU] = {.name = "process_cpu_seconds_total",
                            .help = "User and system time.",
                            .kind = METRIC_COUNTER,

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "artifacts.h"
 #include "meters.h"
 #include "ops.h"
 #include "sessions.h"
@@ -82,18 +83,29 @@ static bool check_engine(struct call *c, struct ready_check *ret)
     return ret->ok;
 }
 
+static bool check_objects(struct call *c, struct ready_check *ret)
+{
+    char text[256];
+    bool ok = artifacts_ready(c->s->artifacts, text, sizeof text);
+
+    *ret = (struct ready_check){
+        .name = (char *)"objects", .ok = ok, .detail = arena_strndup(c->arena, text, strlen(text))};
+    return ok;
+}
+
 int op_readyz(struct call *c, struct err *e)
 {
     struct readyz *r = c->result;
-    struct ready_check *checks = call_alloc(c, 3 * sizeof *checks);
+    struct ready_check *checks = call_alloc(c, 4 * sizeof *checks);
     struct err why = {0};
     bool store = !store_write(c->s->store, nothing, NULL, &why);
     bool socket = server_control_socket_ok(c->s->server);
     bool engine = checks && check_engine(c, &checks[1]);
-    bool all = store && socket && engine;
+    bool objects = checks && check_objects(c, &checks[3]);
+    bool all = store && socket && engine && objects;
     char *detail = arena_strndup(c->arena, why.msg, strlen(why.msg));
 
-    if (!checks || !detail || !checks[1].detail)
+    if (!checks || !detail || !checks[1].detail || !checks[3].detail)
         return err_set(e, ERR_INTERNAL, "no memory for the checks");
     checks[0] = (struct ready_check){.name = (char *)"store", .ok = store, .detail = detail};
     checks[2] = (struct ready_check){
@@ -101,7 +113,7 @@ int op_readyz(struct call *c, struct err *e)
         .ok = socket,
         .detail = (char *)(socket ? "" : "doors do not find the gateway: the log says why")};
     r->status = (char *)(all ? "ready" : "not_ready");
-    r->checks = (struct list){checks, 3};
+    r->checks = (struct list){checks, 4};
     c->status = all ? 200 : 503;
     return 0;
 }

@@ -266,9 +266,23 @@ static int disk_abort(struct objects *o, const char *key, const char *upload_id,
 
 static int disk_check(struct objects *o, struct err *e)
 {
-    return faccessat(objects_disk_of(o)->temp, ".", W_OK, 0) == 0
+    const struct objects_disk *d = objects_disk_of(o);
+    struct stat st;
+    if (fstat(d->temp, &st) != 0) {
+        return objects_disk_fail(e, "look at its directory");
+    }
+    if (st.st_nlink == 0) {
+        return err_set(e, ERR_OBJECT_STORE_UNAVAILABLE, "its directory was removed");
+    }
+    int fd = openat(d->temp, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        close(fd);
+        return 0;
+    }
+    /* A full disk is told by the store of metadata; some file systems have no such files. */
+    return errno != EROFS && errno != EIO && errno != EACCES
                ? 0
-               : objects_disk_fail(e, "write to its directory");
+               : err_sys(e, ERR_OBJECT_STORE_UNAVAILABLE, errno, "it cannot be written to");
 }
 
 static void disk_free(struct objects *o)

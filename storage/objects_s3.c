@@ -18,23 +18,6 @@
 #define MULTIPART_AT (16 * 1024 * 1024)
 #define VERSION_TEXT 1100
 
-/* --- the bucket itself ------------------------------------------------------------------------- */
-
-static int s3_check(struct objects *o, struct err *e)
-{
-    struct s3_call c = {.method = "HEAD"};
-    struct s3_answer a;
-    s3_answer_init(&a);
-    int rc = s3_call_run(objects_s3_of(o), &c, &a, e);
-    if (rc == 0 && a.status == 404) {
-        rc = err_set(e, ERR_OBJECT_STORE_UNAVAILABLE, "there is no such bucket");
-    } else if (rc == 0 && a.status != 200) {
-        rc = s3_call_refused(&a, "a HEAD of the bucket", e);
-    }
-    s3_answer_done(&a);
-    return rc;
-}
-
 /* --- one object ------------------------------------------------------------------------------- */
 
 int s3_head(struct objects *o, const char *key, struct object_info *ret, struct err *e)

@@ -66,6 +66,8 @@ struct s3_call {
     const struct http_client_sink *sink; /* a request that it has let begin is not tried again */
     const bool *begun;                   /* … which this tells */
     const atomic_bool *cancel;
+    unsigned tries;             /* 0: the store's */
+    int64_t stall_ms;           /* 0: the store's */
     struct http_client *client; /* set while it runs: for headers in the sink */
 };
 
@@ -108,6 +110,7 @@ int s3_multipart(struct objects_s3 *s, const struct object_put *p, char *first, 
 int s3_get(struct objects *o, const struct object_get *g, struct err *e);
 int s3_head(struct objects *o, const char *key, struct object_info *ret, struct err *e);
 int s3_del(struct objects *o, const char *key, struct err *e);
+int s3_check(struct objects *o, struct err *e);
 int s3_list(struct objects *o, const char *prefix,
             int (*each)(void *ctx, const char *key, struct err *e), void *ctx, struct err *e);
 int s3_uploads(struct objects *o, const char *prefix,

@@ -220,7 +220,8 @@ static int once(struct objects_s3 *s, struct s3_call *c, struct tries *t, struct
         return 1;
     }
     t->fresh = v == AGAIN; /* what answers so may do so for as long as the connection lives */
-    if (v == AGAIN && (++t->n >= s->o.tries || (c->begun != NULL && *c->begun))) {
+    if (v == AGAIN &&
+        (++t->n >= (c->tries > 0 ? c->tries : s->o.tries) || (c->begun != NULL && *c->begun))) {
         return give_up(ret, &failed, e);
     }
     tell(s, c, ret, t->n);

@@ -9,6 +9,7 @@ import threading
 import unittest
 
 from artifacts import BUCKET, MIB, SOON, ArtifactTest, data_of, fetch, s3_config, wait_for
+from metrics import Metrics
 from s3_proxy import DROP, Answer, FaultProxy
 from s3_servers import Rgw
 
@@ -123,6 +124,29 @@ class Steps(ArtifactTest):
             wait_for("deleted", lambda: self.get(artifact)["state"] == "deleted")
             artifact = self.put(b"x")
         self.assertEqual(len(self.objects()), 1)
+
+    def readiness(self):
+        status, _, answer = self.gateway.rest("GET", "//readyz", key="")
+        (check,) = (c for c in answer["checks"] if c["name"] == "objects")
+        self.assertEqual(status, 200 if check["ok"] else 503)
+        return check
+
+    def test_readiness_tells_whether_the_store_serves_and_what_is_wrong(self):
+        self.make()
+        self.assertEqual(wait_for("ready", lambda: self.readiness()["ok"]), True)
+        self.assertEqual(self.readiness()["detail"], "s3")
+        self.gateway.stop()
+        self.gateway.edit_config({"objects": {"bucket": "not-there"}})
+        self.gateway.start()  # chats and sandboxes need no bucket
+        (told,) = wait_for("told", lambda: self.gateway.log_lines("object_store_away"))
+        self.assertIn("no such bucket", told["detail"])
+        check = self.readiness()
+        self.assertEqual((check["ok"], check["detail"]), (False, "s3: " + told["detail"]))
+        self.put(b"x", status=503)
+        RGW.client.make_bucket("not-there")
+        wait_for("back", lambda: self.readiness()["ok"])
+        self.assertEqual(Metrics.of(self.gateway)["leasehold_object_store_up"], 1)
+        self.assertTrue(self.gateway.log_lines("object_store_back"))
 
     def test_a_store_that_is_away_is_told_and_leaves_nothing(self):
         self.make(SOON)

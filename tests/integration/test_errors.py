@@ -327,6 +327,7 @@ class Errors(unittest.TestCase):
         self.assertEqual(self.gateway.expect(200, "GET", "//healthz", key="")["status"], "ok")
         ready = self.gateway.expect(200, "GET", "//readyz", key="")
         self.assertTrue(all(c["ok"] for c in ready["checks"]))
+        self.assertIn({"name": "objects", "ok": True, "detail": "disk"}, ready["checks"])
         keys = self.gateway.expect(200, "GET", "//.well-known/jwks.json", key="")["keys"]
         self.assertEqual(len(keys), 2)  # the one that signs, and the next
         for key in keys:

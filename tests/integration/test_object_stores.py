@@ -337,6 +337,21 @@ class S3Contract(Contract):
                 store.ask(*command)
             self.assertEqual(caught.exception.code, "object_store_unavailable", command)
 
+    def test_a_check_says_what_is_wrong(self):
+        for what, wrong in {
+            "no such bucket": {"bucket": "no-such-bucket"},
+            "the secret of this access_key": {"secret": "wrong"},
+            self.said_of_a_stranger: {"access_key": "nobody"},
+            "does not answer": {"endpoint": "http://127.0.0.1:9"},
+            **self.wrong_regions,
+        }.items():
+            with self.subTest(what=what):
+                with self.assertRaises(ObjectError) as caught:
+                    args = self.server.args(**{"bucket": BUCKET, "backoff_ms": 1, **wrong})
+                    Store(args).ask("check")
+                self.assertEqual(caught.exception.code, "object_store_unavailable")
+                self.assertIn(what, str(caught.exception))
+
     def test_nobody_listening_is_told(self):
         store = Store(
             self.server.args(BUCKET, endpoint="http://127.0.0.1:9", tries=2, backoff_ms=1)
@@ -355,6 +370,8 @@ class S3Contract(Contract):
 
 class RgwStore(S3Contract, unittest.TestCase):
     Server = Rgw
+    wrong_regions = {}  # it takes any
+    said_of_a_stranger = "knows no such access_key"
 
     def test_a_clock_that_is_off_is_corrected(self):
         ahead = self.server.another(off_s=1200)
@@ -401,6 +418,8 @@ class RgwStore(S3Contract, unittest.TestCase):
 
 class SwiftStore(S3Contract, unittest.TestCase):
     Server = Swift
+    wrong_regions = {"the region is wrong": {"region": "eu-north-7"}}
+    said_of_a_stranger = "is it the secret of this access_key"
 
     def takes(self, key):
         return "\\" not in key
