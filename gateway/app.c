@@ -128,6 +128,14 @@ static void profiles_warn(const struct app *a)
                       LF_STR("detail", "services and bundles are not supported yet: ignored"));
 }
 
+/* Tests fill queues and wait for ends, so they make them short (docs/operations.md). */
+static size_t test_limit(const char *variable, size_t otherwise)
+{
+    const char *text = getenv(variable);
+
+    return text ? strtoul(text, NULL, 10) : otherwise;
+}
+
 /* --- signals --------------------------------------------------------------------------------- */
 
 static size_t work_left(const struct services *s)
@@ -155,9 +163,11 @@ static void on_term(void *ctx)
     if (a->s.draining)
         return;
     a->s.draining = true;
-    a->drain_until_us = clock_boot_us(a->s.clock) + DRAIN_MAX_MS * 1000;
+    a->drain_until_us = clock_boot_us(a->s.clock) +
+                        (int64_t)test_limit("LEASEHOLD_TEST_DRAIN_MS", DRAIN_MAX_MS) * 1000;
     log_event(a->s.log, LOG_INFO, "stopping", LF_INT("work", work_left(&a->s)));
     server_stop_accepting(a->s.server);
+    artifacts_drain(a->s.artifacts);
     bot_ws_drain(a->s.bots);
     streams_drain(a->s.streams);
     sessions_draining(a->s.sessions);
@@ -316,14 +326,6 @@ static int meters_make(struct app *a, struct err *e)
     return a->s.meters ? 0 : -1;
 }
 
-/* Tests fill queues, so they make them short (docs/operations.md). */
-static size_t queue_max(const char *variable, size_t otherwise)
-{
-    const char *text = getenv(variable);
-
-    return text ? strtoul(text, NULL, 10) : otherwise;
-}
-
 static int store_make(struct app *a, struct err *e)
 {
     char path[4096];
@@ -336,7 +338,7 @@ static int store_make(struct app *a, struct err *e)
                               .changed_ctx = &a->s,
                               .logged = event_feed_post,
                               .logged_ctx = &a->s,
-                              .queue_max = queue_max("LEASEHOLD_TEST_WRITES_MAX", 0)};
+                              .queue_max = test_limit("LEASEHOLD_TEST_WRITES_MAX", 0)};
 
     meters_store(a->s.meters, &o.meters);
     if ((size_t)snprintf(path, sizeof path, "%s/" STORE_FILE, a->cfg.storage.data_dir) >=
@@ -381,7 +383,7 @@ static int server_make(struct app *a, struct err *e)
                                      .ws_closed = ws_closed,
                                      .turn = on_turn,
                                      .ws_ping_ms = BOT_WS_PING_MS,
-                                     .ws_queue_max = queue_max("LEASEHOLD_TEST_WS_QUEUE_MAX", 0)};
+                                     .ws_queue_max = test_limit("LEASEHOLD_TEST_WS_QUEUE_MAX", 0)};
 
     if (server_new(&a->cfg, a->s.log, &handler, &a->s.server, e))
         return -1;
@@ -417,7 +419,7 @@ static int brokers_make(struct app *a, struct err *e)
     s->retention = retention_new(s);
     s->activity = activity_new(s);
     s->files = files_new(s);
-    s->streams = streams_new(s, queue_max("LEASEHOLD_TEST_STREAMS_MAX", STREAMS_MAX));
+    s->streams = streams_new(s, test_limit("LEASEHOLD_TEST_STREAMS_MAX", STREAMS_MAX));
     s->bots = bot_ws_new(s);
     s->host.wait_ctx = s->sessions;
     if (!s->limits || !s->broker || !s->sessions || !s->spools || !s->history || !s->trail ||
@@ -455,10 +457,10 @@ static int histories_restore(struct app *a, struct err *e)
 static int app_make(struct app *a, struct err *e)
 {
     return log_make(a, e) || meters_make(a, e) ||
-                   tracer_open(&a->s, queue_max("LEASEHOLD_TEST_SPANS_MAX", 0), e) ||
+                   tracer_open(&a->s, test_limit("LEASEHOLD_TEST_SPANS_MAX", 0), e) ||
                    run_dir_take(a, e) || keys_load(a, e) || host_make(a, e) || server_make(a, e) ||
                    store_make(a, e) ||
-                   threads_make(&a->s, queue_max("LEASEHOLD_TEST_QUEUE_MAX", 0), e) ||
+                   threads_make(&a->s, test_limit("LEASEHOLD_TEST_QUEUE_MAX", 0), e) ||
                    artifacts_open(&a->s, a->o->objects_new, e) || brokers_make(a, e) ||
                    openapi_make(a, e) || local_key_make(&a->s, e) || histories_restore(a, e) ||
                    chats_recover(&a->s, e) || sessions_adopt(a->s.sessions, e)
@@ -471,6 +473,7 @@ static void app_done(struct app *a)
     struct services *s = &a->s;
 
     s->stopping = true;
+    artifacts_stop(s->artifacts);
     if (s->sessions)
         sessions_stopping(s->sessions);
     lane_free(s->scrape);

@@ -228,7 +228,7 @@ static int look(void *ctx, const char *key, struct err *e)
     struct id id;
     bool known;
 
-    if (w->s->stopping)
+    if (artifacts_draining(w->s->artifacts))
         return err_set(e, ERR_BUSY, "the gateway is stopping");
     breathe(w);
     if (!id_of(w->s, key, &id))
@@ -259,7 +259,7 @@ void orphans_sweep(struct orphans *o, struct services *s)
     o->walk++;
     if (!store->v->list(store, s->cfg->objects.prefix, look, &w, &e))
         forget(o, false);
-    else if (!s->stopping)
+    else if (!artifacts_draining(s->artifacts))
         log_error(s->log, "artifact_sweep", &e);
     pthread_mutex_unlock(&o->lock);
     if (w.foreign)

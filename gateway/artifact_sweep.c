@@ -275,14 +275,14 @@ static int walk(struct services *s, struct batch *b,
         b->n = 0;
         if (store_read(s->store, batch_rows, b, e))
             return -1;
-        for (size_t i = 0; i < b->n && !s->stopping; i++) {
+        for (size_t i = 0; i < b->n && !artifacts_draining(s->artifacts); i++) {
             if (each(s, &b->items[i], &last)) {
                 *e = last;
                 rc = -1;
             }
             b->after = b->items[i].artifact_id;
         }
-    } while (b->n == BATCH && !s->stopping);
+    } while (b->n == BATCH && !artifacts_draining(s->artifacts));
     return rc;
 }
 
@@ -303,9 +303,9 @@ void artifact_sweep(struct artifacts *x, struct services *s)
         if (walk(s, &b, steps[i].each, &e))
             log_error(s->log, "artifact_sweep", &e);
     }
-    if (!s->stopping && uploads_beneath(o, s, &e))
+    if (!artifacts_draining(x) && uploads_beneath(o, s, &e))
         log_error(s->log, "artifact_sweep", &e);
-    if (!s->stopping)
+    if (!artifacts_draining(x))
         orphans_sweep(artifacts_orphans(x), s);
     free(b.items);
 }

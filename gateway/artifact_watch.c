@@ -51,7 +51,7 @@ static void ask_done(struct job *job)
     struct objects_watch *w =
         (struct objects_watch *)((char *)job - offsetof(struct objects_watch, job));
 
-    if (!w->s->stopping)
+    if (!artifacts_draining(w->s->artifacts))
         server_timer_arm(w->timer, w->ok ? ASK_MS : ASK_AGAIN_MS);
 }
 
@@ -60,6 +60,8 @@ static void ask_due(void *ctx)
     struct objects_watch *w = ctx;
     struct err e;
 
+    if (artifacts_draining(w->s->artifacts))
+        return;
     w->job = (struct job){.run = ask_run, .done = ask_done};
     if (lane_submit(w->s->object, &w->job, &e))
         server_timer_arm(w->timer, ASK_AGAIN_MS);

@@ -15,6 +15,7 @@ struct artifacts {
     struct objects *store;
     struct orphans *orphans;
     struct objects_watch *watch;
+    atomic_bool draining;
     char maker[OBJECT_MAKER_TEXT]; /* constant */
     struct server_timer *timer;    /* loop */
     struct job sweep;              /* loop, or the lane's */
@@ -41,7 +42,7 @@ static void sweep_done(struct job *job)
 {
     struct artifacts *x = (struct artifacts *)((char *)job - offsetof(struct artifacts, sweep));
 
-    if (!x->s->stopping)
+    if (!artifacts_draining(x))
         sweep_arm(x);
 }
 
@@ -50,6 +51,8 @@ static void sweep_due(void *ctx)
     struct artifacts *x = ctx;
     struct err e;
 
+    if (artifacts_draining(x))
+        return;
     x->sweep = (struct job){.run = sweep_run, .done = sweep_done};
     if (lane_submit(x->s->object, &x->sweep, &e))
         sweep_arm(x);
@@ -158,6 +161,24 @@ bool artifacts_ready(const struct artifacts *x, char *ret, size_t size)
 struct orphans *artifacts_orphans(const struct artifacts *x)
 {
     return x->orphans;
+}
+
+void artifacts_drain(struct artifacts *x)
+{
+    if (x)
+        atomic_store(&x->draining, true);
+}
+
+void artifacts_stop(struct artifacts *x)
+{
+    artifacts_drain(x);
+    if (x && x->store->v->stop)
+        x->store->v->stop(x->store);
+}
+
+bool artifacts_draining(const struct artifacts *x)
+{
+    return atomic_load(&x->draining);
 }
 
 void artifacts_start(struct artifacts *x)

@@ -36,6 +36,9 @@ bool objects_watch_ok(struct objects_watch *w, char *ret, size_t size);
 
 /* Starts sweeping, and goes on with it every retention.interval_seconds. Loop thread. */
 void artifacts_start(struct artifacts *x);
+void artifacts_drain(struct artifacts *x); /* no sweep begins or goes on; takes NULL */
+void artifacts_stop(struct artifacts *x);  /* nor does anybody wait for the store; takes NULL */
+bool artifacts_draining(const struct artifacts *x);
 
 /* What a session's agent asks for by its door: broker hook put. Loop thread. */
 void artifact_errand(struct services *s, const struct id *session_id, int64_t n, const char *path,

@@ -175,6 +175,11 @@ static void s3_free(struct objects *o)
     free(s);
 }
 
+static void s3_stop(struct objects *o)
+{
+    atomic_store(&objects_s3_of(o)->stopped, true);
+}
+
 static const struct objects_vtable s3_vtable = {
     .name = "s3",
     .shared = true,
@@ -187,6 +192,7 @@ static const struct objects_vtable s3_vtable = {
     .uploads = s3_uploads,
     .abort = s3_abort,
     .check = s3_check,
+    .stop = s3_stop,
     .free = s3_free,
 };
 

@@ -28,6 +28,7 @@ struct objects_s3 {
     struct s3_endpoint endpoint, public_endpoint; /* constant */
     struct s3_signer *signer;
     _Atomic int64_t skew_s; /* of the store's clock against ours */
+    atomic_bool stopped;
     pthread_mutex_t lock;
     pthread_cond_t room;                       /* memory was given back */
     struct http_client *idle[S3_CLIENTS_KEPT]; /* lock */
@@ -65,10 +66,10 @@ struct s3_call {
     bool trusted; /* the like was taken just now: a long body does not wait for the store's word */
     const struct http_client_sink *sink; /* a request that it has let begin is not tried again */
     const bool *begun;                   /* … which this tells */
-    const atomic_bool *cancel;
-    unsigned tries;             /* 0: the store's */
-    int64_t stall_ms;           /* 0: the store's */
-    struct http_client *client; /* set while it runs: for headers in the sink */
+    const atomic_bool *cancel;           /* NULL: s3->stopped */
+    unsigned tries;                      /* 0: the store's */
+    int64_t stall_ms;                    /* 0: the store's */
+    struct http_client *client;          /* set while it runs: for headers in the sink */
 };
 
 struct s3_answer {

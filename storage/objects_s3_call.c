@@ -233,6 +233,7 @@ int s3_call_run(struct objects_s3 *s, struct s3_call *c, struct s3_answer *ret, 
 {
     struct tries t = {.target.endpoint = s->endpoint};
     int rc = 0;
+    c->cancel = c->cancel != NULL ? c->cancel : &s->stopped;
     c->client = client_take(s);
     if (c->client == NULL) {
         return err_set(e, ERR_INTERNAL, "no memory for a request");

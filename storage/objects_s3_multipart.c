@@ -15,6 +15,7 @@
 #define WORKERS_MAX    16
 #define PART_TEXT      (S3_ETAG_TEXT * 6 + 64) /* of one in the list; an ETag may be escaped */
 #define COMPLETE_TRIES 5
+#define LAST_WORD_MS   2000
 
 struct part {
     char etag[S3_ETAG_TEXT];
@@ -72,11 +73,19 @@ static int initiate(struct multipart *m, struct err *e)
 
 int s3_abort(struct objects *o, const char *key, const char *upload_id, struct err *e)
 {
+    struct objects_s3 *s = objects_s3_of(o);
+    const atomic_bool never = false;
     const struct s3_pair query[] = {{"uploadId", upload_id}};
     struct s3_call c = {.method = "DELETE", .key = key, .query = query, .query_n = 1};
     struct s3_answer a;
+    /* The last word of an upload that was cancelled; else the next start has to say it. */
+    if (atomic_load(&s->stopped)) {
+        c.cancel = &never;
+        c.tries = 1;
+        c.stall_ms = LAST_WORD_MS;
+    }
     s3_answer_init(&a);
-    int rc = s3_call_run(objects_s3_of(o), &c, &a, e);
+    int rc = s3_call_run(s, &c, &a, e);
     if (rc == 0 && a.status / 100 != 2 && a.status != 404) {
         rc = s3_call_refused(&a, "the end of an upload", e);
     }

@@ -124,6 +124,10 @@ struct objects_vtable {
     /* Is it there, and may we? */
     int (*check)(struct objects *o, struct err *e);
 
+    /* What waits for the store ends soon, and what is asked from now on is ERR_BUSY, but for an `abort`,
+     * which is tried once. NULL: nothing waits. */
+    void (*stop)(struct objects *o);
+
     void (*free)(struct objects *o);
 };
 

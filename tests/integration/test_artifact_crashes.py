@@ -1,14 +1,26 @@
 """Nothing of an artifact is lost, leaked or counted twice, whatever is killed at which step of an
 upload to Ceph RGW, and whatever the store answers meanwhile."""
 
+import contextlib
 import hashlib
 import http.client
 import os
 import signal
 import threading
+import time
 import unittest
 
-from artifacts import BUCKET, MIB, SOON, ArtifactTest, data_of, fetch, s3_config, wait_for
+from artifacts import (
+    BUCKET,
+    MIB,
+    SOON,
+    SOON_OVER,
+    ArtifactTest,
+    data_of,
+    fetch,
+    s3_config,
+    wait_for,
+)
 from metrics import Metrics
 from s3_proxy import DROP, Answer, FaultProxy
 from s3_servers import Rgw
@@ -124,6 +136,66 @@ class Steps(ArtifactTest):
             wait_for("deleted", lambda: self.get(artifact)["state"] == "deleted")
             artifact = self.put(b"x")
         self.assertEqual(len(self.objects()), 1)
+
+    @contextlib.contextmanager
+    def an_upload(self, at_part):
+        """One that has begun to send its parts, each after `at_part`; yields what it is answered."""
+        begun, answers = threading.Event(), []
+
+        def slow(request):
+            if request.step == "part":
+                begun.set()
+                at_part()
+
+        def put():
+            try:
+                answers.append(self.put(data_of(17 * MIB), status=(201, 503))["size_bytes"])
+            except (OSError, KeyError, http.client.HTTPException):
+                answers.append(None)
+
+        self.proxy.rule = slow
+        thread = threading.Thread(target=put)
+        thread.start()
+        self.assertTrue(begun.wait(30))
+        yield answers
+        thread.join()
+        self.proxy.rule = None
+
+    def test_a_stop_waits_for_an_upload_that_goes_on(self):
+        self.make(SOON)
+        before = self.used()
+        with self.an_upload(lambda: time.sleep(0.5)) as answers:
+            self.assertEqual(self.gateway.stop(), 0)
+        self.assertEqual(answers, [17 * MIB])
+        self.gateway.start()
+        items = self.healed()
+        self.assertEqual([a["state"] for a in items], ["stored"])
+        self.assert_consistent(items, before)
+
+    def test_a_stop_gives_up_an_upload_that_hangs_and_leaves_nothing(self):
+        self.make(SOON, SOON_OVER)
+        before = self.used()
+        hangs = threading.Event()
+        with self.an_upload(lambda: hangs.wait(60)) as answers:
+            self.assertEqual(self.gateway.stop(), 0)
+            self.assertIn("abort", self.proxy.steps())
+            hangs.set()
+        self.assertEqual(answers, [None])
+        self.gateway.start()
+        self.assertEqual(self.healed(), [])
+        self.assert_consistent([], before)
+
+    def test_a_stop_waits_for_no_store_that_is_silent(self):
+        self.make(env=SOON_OVER)
+        hangs = threading.Event()
+        self.addCleanup(hangs.set)
+        self.proxy.rule = lambda _: hangs.wait(60) and DROP
+        asked = len(self.proxy.steps())
+        self.gateway.restart()
+        wait_for("asked", lambda: len(self.proxy.steps()) > asked)
+        self.assertEqual(self.gateway.stop(), 0)
+        self.assertFalse(hangs.is_set())
+        self.gateway.start()
 
     def readiness(self):
         status, _, answer = self.gateway.rest("GET", "//readyz", key="")

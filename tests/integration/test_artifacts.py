@@ -4,13 +4,22 @@ acknowledged, deleted by request, by time and with their chat; nothing is counte
 import hashlib
 import json
 import os
-import socket
 import time
 import unittest
 import urllib.parse
 import uuid
 
-from artifacts import BUCKET, NAME, SOON, ArtifactTest, data_of, fetch, s3_config, wait_for
+from artifacts import (
+    BUCKET,
+    NAME,
+    SOON,
+    SOON_OVER,
+    ArtifactTest,
+    data_of,
+    fetch,
+    s3_config,
+    wait_for,
+)
 from audit import entries as audit_entries
 from s3_servers import Rgw
 
@@ -217,16 +226,21 @@ class Life:
     def test_a_client_that_goes_away_leaves_nothing(self):
         self.make(SOON)
         before = self.used()
-        address = urllib.parse.urlsplit(self.gateway.url)
-        path = f"/api/v1/chats/{self.chat['chat_id']}/artifacts?name=half"
-        with socket.create_connection((address.hostname, address.port)) as wire:
-            wire.sendall(
-                f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.gateway.admin_key}"
-                "\r\nContent-Length: 1000000\r\n\r\n".encode()
-                + b"x" * 500_000
-            )
-            wait_for("counted", lambda: self.used() == before + 1_000_000)
+        with self.half_a_body():
+            pass
         wait_for("given up", lambda: self.used() == before)
+        self.assert_none()
+
+    def test_a_stop_gives_up_a_body_that_is_not_whole(self):
+        self.make(SOON, SOON_OVER)
+        before = self.used()
+        with self.half_a_body():
+            self.assertEqual(self.gateway.stop(), 0)
+        self.gateway.start()
+        wait_for("given up", lambda: self.used() == before)
+        self.assert_none()
+
+    def assert_none(self):
         path = f"/chats/{self.chat['chat_id']}/artifacts"
         self.assertEqual(self.gateway.expect(200, "GET", path)["items"], [])
         self.assertEqual(self.objects(), [])

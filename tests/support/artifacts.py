@@ -1,8 +1,10 @@
 """What the tests of artifacts share: a gateway with a chat, and what is done with its artifacts."""
 
+import contextlib
 import hashlib
 import http.client
 import os
+import socket
 import time
 import unittest
 import urllib.parse
@@ -11,6 +13,7 @@ from gateway import Gateway
 
 BUCKET = "artifacts"
 MIB = 1 << 20
+SOON_OVER = {"LEASEHOLD_TEST_DRAIN_MS": "500"}  # what still runs at SIGTERM
 SOON = {"retention": {"interval_seconds": 1}}
 NAME = "r\u00e9sum\u00e9 \"final\".txt"
 
@@ -60,8 +63,8 @@ def s3_config(server, directory, port=None, **more):
 
 
 class ArtifactTest(unittest.TestCase):
-    def make(self, overrides=None):
-        self.gateway = Gateway.for_test(self, overrides or {}, start=False)
+    def make(self, overrides=None, env=None):
+        self.gateway = Gateway.for_test(self, overrides or {}, env, start=False)
         self.configure()
         self.gateway.start()
         self.chat = self.gateway.new_chat()
@@ -70,6 +73,21 @@ class ArtifactTest(unittest.TestCase):
         path = f"/chats/{self.chat['chat_id']}/artifacts?" + urllib.parse.urlencode({"name": name})
         headers = {"Content-Type": "text/plain; charset=utf-8"}
         return self.gateway.expect(status, "POST", path, data, headers=headers, **options)
+
+    @contextlib.contextmanager
+    def half_a_body(self, announced=1_000_000):
+        """A client that has sent half of what it announced, and says no more."""
+        before = self.used()
+        address = urllib.parse.urlsplit(self.gateway.url)
+        path = f"/api/v1/chats/{self.chat['chat_id']}/artifacts?name=half"
+        with socket.create_connection((address.hostname, address.port)) as wire:
+            wire.sendall(
+                f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.gateway.admin_key}"
+                f"\r\nContent-Length: {announced}\r\n\r\n".encode()
+                + b"x" * (announced // 2)
+            )
+            wait_for("counted", lambda: self.used() == before + announced)
+            yield wire
 
     def get(self, artifact):
         return self.gateway.expect(200, "GET", f"/artifacts/{artifact['artifact_id']}")
