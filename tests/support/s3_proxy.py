@@ -11,7 +11,9 @@ each request with the real answer, before the client does. A Cut shortens the re
 
 import http.client
 import http.server
+import os
 import socket
+import ssl
 import threading
 import urllib.parse
 from dataclasses import dataclass, field
@@ -142,7 +144,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 class FaultProxy:
-    def __init__(self, port_behind):
+    def __init__(self, port_behind, tls=None):
         self.port_behind = port_behind
         self.rule = self.after = None
         self.requests, self.connections = [], []
@@ -150,6 +152,10 @@ class FaultProxy:
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
         self.server.proxy = self
+        if tls:  # a folder with server.pem and server.key
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(os.path.join(tls, "server.pem"), os.path.join(tls, "server.key"))
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         self.port = self.server.server_address[1]
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
 

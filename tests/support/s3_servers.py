@@ -220,9 +220,9 @@ class Rgw(Server):
         self.ceph("radosgw-admin", *user, *keys)
         self.start_gateway(self.port)
 
-    def start_gateway(self, port, *options, env=None):
+    def start_gateway(self, port, *options, env=None, front="endpoint"):
         """One more gateway to the same objects, with options of its own."""
-        front = f"--rgw_frontends=beast endpoint=127.0.0.1:{port}"
+        front = f"--rgw_frontends=beast {front}=127.0.0.1:{port}"
         command = ["radosgw", "-c", self.conf, "-n", "client.rgw", "-f", front, *options]
         self.spawn(f"rgw-{port}", *command, env=env)
         self.wait("radosgw", lambda: is_listening(port))
@@ -250,6 +250,13 @@ class Rgw(Server):
                 fields = stat.read().rsplit(")", 1)[1].split()
             ticks += int(fields[11]) + int(fields[12])
         return ticks / os.sysconf("SC_CLK_TCK")
+
+    def another_with_tls(self, folder):
+        """The port of such a gateway for HTTPS alone; the certificate in `folder` is certs/issue.sh's."""
+        (port,) = free_ports(1)
+        files = f"ssl_certificate={folder}/server.pem ssl_private_key={folder}/server.key ssl_endpoint"
+        self.start_gateway(port, front=files)
+        return port
 
     def start_monitor(self):
         monmap = os.path.join(self.dir, "monmap")
