@@ -102,6 +102,15 @@ static int resolve_paths(struct config_loader *ld)
             return -1;
         }
     }
+    struct config_profile *profiles = ld->c->profiles.items;
+    for (size_t i = 0; i < ld->c->profiles.n; i++) {
+        struct config_secret *secrets = profiles[i].secrets.items;
+        for (size_t k = 0; k < profiles[i].secrets.n; k++) {
+            if (resolve_path(ld, &secrets[k].file) != 0) {
+                return -1;
+            }
+        }
+    }
     return 0;
 }
 

@@ -177,6 +177,59 @@ static int check_bundles(struct config_loader *ld, const struct config_profile *
     return 0;
 }
 
+bool config_env_name_valid(const char *name, size_t len)
+{
+    if (len == 0 || isdigit((unsigned char)name[0])) {
+        return false;
+    }
+    for (size_t i = 0; i < len; i++) {
+        if (!isascii((unsigned char)name[i]) ||
+            (!isalnum((unsigned char)name[i]) && name[i] != '_')) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static int check_environment(struct config_loader *ld, const struct config_profile *p)
+{
+    char *const *pairs = p->environment.items;
+    for (size_t i = 0; i < p->environment.n; i++) {
+        size_t len = strcspn(pairs[i], "=");
+        if (pairs[i][len] != '=' || !config_env_name_valid(pairs[i], len)) {
+            return config_fail(ld, &p->environment,
+                               "environment of profile %s must hold NAME=value", p->name);
+        }
+        for (size_t k = 0; k < i; k++) {
+            if (strncmp(pairs[k], pairs[i], len + 1) == 0) {
+                return config_fail(ld, &p->environment,
+                                   "environment of profile %s has a name twice", p->name);
+            }
+        }
+    }
+    return 0;
+}
+
+/* Its name becomes that of a file. */
+static int check_secrets(struct config_loader *ld, const struct config_profile *p)
+{
+    const struct config_secret *secrets = p->secrets.items;
+    for (size_t i = 0; i < p->secrets.n; i++) {
+        const char *name = secrets[i].name;
+        if (name[0] == '.' || name[strspn(name, PROFILE_NAME)] != '\0') {
+            return config_fail(ld, &secrets[i].name,
+                               "a secret's name may hold letters, digits and _ . -, no dot first");
+        }
+        for (size_t k = 0; k < i; k++) {
+            if (strcmp(secrets[k].name, name) == 0) {
+                return config_fail(ld, &secrets[i].name,
+                                   "profile %s has two secrets of the name %s", p->name, name);
+            }
+        }
+    }
+    return 0;
+}
+
 /* What only containers can have. */
 static int check_engine_only(struct config_loader *ld, const struct config_profile *p)
 {
@@ -234,6 +287,9 @@ static int check_profile(struct config_loader *ld, const struct config_profile *
     if (!(p->limits.cpus > 0)) {
         return config_fail(ld, &p->limits.cpus, "limits.cpus of profile %s must be above 0",
                            p->name);
+    }
+    if (check_environment(ld, p) != 0 || check_secrets(ld, p) != 0) {
+        return -1;
     }
     return check_engine_only(ld, p) != 0 || check_services(ld, p) != 0 ? -1 : check_bundles(ld, p);
 }

@@ -127,6 +127,12 @@ static const struct field limits_fields[] = {
     {0},
 };
 
+static const struct field secret_fields[] = {
+    FIELD_STR(struct config_secret, name, .min = 1, .max = 64, .flags = FIELD_REQUIRED),
+    FIELD_STR(struct config_secret, file, .min = 1, .flags = FIELD_REQUIRED),
+    {0},
+};
+
 static const struct field profile_fields[] = {
     FIELD_STR(struct config_profile, name, .min = 1, .max = 64, .flags = FIELD_REQUIRED),
     FIELD_STRLIST(struct config_profile, command, .max = CONFIG_LIST_MAX),
@@ -137,6 +143,9 @@ static const struct field profile_fields[] = {
     CHOICE(struct config_profile, network, config_network_names, "none"),
     FIELD_STRLIST(struct config_profile, tmpfs, .max = CONFIG_LIST_MAX),
     FIELD_BOOL(struct config_profile, record_history, .flags = FIELD_ANY_CASE, .def = "true"),
+    FIELD_STRLIST(struct config_profile, environment, .max = CONFIG_LIST_MAX),
+    FIELD_OBJLIST(struct config_profile, secrets, secret_fields, struct config_secret,
+                  .max = CONFIG_LIST_MAX),
     FIELD_STRLIST(struct config_profile, services, .max = CONFIG_LIST_MAX),
     FIELD_STRLIST(struct config_profile, bundles, .max = CONFIG_LIST_MAX),
     {0},

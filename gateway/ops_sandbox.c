@@ -148,15 +148,6 @@ static struct lease_request request_of(const struct lease_args *a)
                                   .cnf_jkt = a->cnf ? a->cnf->jkt : NULL};
 }
 
-static bool env_name_valid(const char *name)
-{
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_";
-
-    return *name && strchr(letters, *name) &&
-           strspn(name, letters) + strspn(name + strspn(name, letters), "0123456789") ==
-               strlen(name);
-}
-
 /* What it says is the caller's secret: no message of ours holds a value. */
 static int env_decode(struct call *c, const char *text, struct session_open *open, struct err *e)
 {
@@ -175,7 +166,7 @@ static int env_decode(struct call *c, const char *text, struct session_open *ope
     for (size_t i = 0; i < pairs.n; i++) {
         const struct json_pair *pair = (const struct json_pair *)pairs.items + i;
 
-        if (!env_name_valid(pair->name))
+        if (!config_env_name_valid(pair->name, strlen(pair->name)))
             return err_field(e, "/env", "a name must be letters, digits and _, no digit first");
         env[i] = (struct engine_env){pair->name, pair->value};
     }

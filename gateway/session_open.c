@@ -300,12 +300,11 @@ static int start_and_record(struct opening *op, struct err *e)
                                   .tools_path = tools,
                                   .secret = op->secret,
                                   .cert_pem = op->cert_pem.data,
-                                  .key_pem = op->key_pem.data,
-                                  .env = op->o->env,
-                                  .env_n = op->o->env_n};
+                                  .key_pem = op->key_pem.data};
     struct err why;
 
-    if (image_get(op, &image, e) ||
+    if (session_env(op->arena, op->profile, op->o, &start.env, &start.env_n, e) ||
+        image_get(op, &image, e) ||
         chatdir_files_path(cfg->chats_root, &op->chat.user_id, &op->chat.chat_id, files,
                            sizeof files, e) ||
         chatdir_history_md_path(cfg->chats_root, &op->chat.user_id, &op->chat.chat_id, history,

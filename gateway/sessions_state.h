@@ -44,6 +44,11 @@ struct sessions {
     struct server_timer *idle_timer;
 };
 
+/* The environment of an agent: what the open gives, before what the profile does. */
+int session_env(struct arena *arena, const struct config_profile *profile,
+                const struct session_open *o, const struct engine_env **ret, size_t *ret_n,
+                struct err *e) MUST_CHECK;
+
 /* --- events (session_events.c) ---------------------------------------------------------------- */
 
 /* "sandbox.<status>" in the event log, in the write that makes it so. */

@@ -15,6 +15,7 @@
 #include "leasehold/keep_spec.h"
 #include "listener.h"
 #include "rundir.h"
+#include "secrets.h"
 #include "tools_box.h"
 
 /* --- last words ------------------------------------------------------------------------------ */
@@ -108,6 +109,25 @@ static void undo_engine(struct start *st)
         log_error(st->h->log, "sandbox_stop_failed", &e, LF_ID("session_id", &st->s.session_id));
 }
 
+static int64_t agent_uid(const struct config_sandbox *cfg)
+{
+    return geteuid() == 0 ? cfg->uid : (int64_t)geteuid();
+}
+
+static int64_t agent_gid(const struct config_sandbox *cfg)
+{
+    return geteuid() == 0 ? cfg->gid : (int64_t)getegid();
+}
+
+/* They go with the run directory. */
+static int step_secrets(struct start *st, struct err *e)
+{
+    const struct config_sandbox *cfg = &st->h->cfg->sandbox;
+
+    return secrets_put(st->dir.box, st->in->profile, (uid_t)agent_uid(cfg), (gid_t)agent_gid(cfg),
+                       e);
+}
+
 static bool has_tools(const struct start *st)
 {
     return st->in->brokered_n > 0 && st->in->tool_runs_path && geteuid() == 0;
@@ -135,8 +155,8 @@ static int engine_start(struct start *st, struct host_binds *b, struct err *e)
         .box_path = st->dir.box,
         .profile = st->in->profile,
         .image = st->in->image,
-        .uid = geteuid() == 0 ? cfg->uid : (int64_t)geteuid(),
-        .gid = geteuid() == 0 ? cfg->gid : (int64_t)getegid(),
+        .uid = agent_uid(cfg),
+        .gid = agent_gid(cfg),
         .binds = b->binds,
         .binds_n = b->binds_n,
         .env = st->in->env,
@@ -258,6 +278,7 @@ static const struct step {
     {"run directory", step_rundir, undo_rundir},
     {"listener", step_listener, undo_listener},
     {"door", step_door, undo_door},
+    {"secrets", step_secrets, NULL},
     {"tools", step_tools, NULL},
     {"engine", step_engine, undo_engine},
     {"ready", step_ready, NULL},

@@ -43,6 +43,11 @@ struct config_limits {
     double cpus;
 };
 
+/* A file of the host of which a sandbox sees a copy. */
+struct config_secret {
+    char *name, *file;
+};
+
 struct config_profile {
     char *name;
     struct list command; /* char * */
@@ -53,8 +58,10 @@ struct config_profile {
     int network;       /* enum config_network */
     struct list tmpfs; /* char *: paths in the sandbox */
     bool record_history;
-    struct list services; /* char * */
-    struct list bundles;  /* char * */
+    struct list environment; /* char *: NAME=value */
+    struct list secrets;     /* struct config_secret */
+    struct list services;    /* char * */
+    struct list bundles;     /* char * */
 };
 
 struct config_sandbox {
@@ -175,6 +182,9 @@ void config_print(const struct config *c, struct buf *out);
 
 /* The text that `leasehold init` writes. */
 extern const char config_template[];
+
+/* Letters, digits and _, no digit first. */
+bool config_env_name_valid(const char *name, size_t len);
 
 const struct config_profile *config_profile_find(const struct config *c, const char *name);
 

@@ -7,6 +7,8 @@ The agent is a shell that runs each line it is sent, so a test can look around i
 import glob
 import json
 import os
+import shutil
+import tempfile
 import time
 import unittest
 import uuid
@@ -131,6 +133,62 @@ class Contract:
         self.assertEqual(shell.run('echo "$TOKEN|$EMPTY|"'), (0, ["s3cret value||"]))
         self.assertNotIn("s3cret", json.dumps(self.everything_seen_outside()))
 
+    def start_with_secret(self, file="db-password"):
+        directory = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, directory)
+        with open(os.path.join(directory, "real"), "w", encoding="ascii") as out:
+            out.write("hunter2-\n")
+        os.symlink("real", os.path.join(directory, "db-password"))
+        own = {
+            "name": "shell",
+            "command": SHELL,
+            "environment": ["COLOUR=blue", "SIZE=a=b", "EMPTY="],
+            "secrets": [{"name": "db", "file": os.path.join(directory, file)}],
+        }
+        profiles = [{"name": "default", "command": ["/run/leasehold/demo-agent"]}, own]
+        return self.start(profiles=profiles)
+
+    def copies_of_secret(self):
+        pattern = os.path.join(self.gateway.run_dir, "*", "box", "secrets", "db")
+        return glob.glob(pattern)
+
+    def test_a_profiles_environment_and_secrets_reach_the_agent_alone(self):
+        gateway = self.start_with_secret()
+        shell = self.shell(env={"SIZE": "9"})
+        self.assertEqual(shell.run('echo "$COLOUR|$SIZE|$EMPTY|"'), (0, ["blue|9||"]))
+        self.assertEqual(shell.run("cat /run/leasehold/secrets/db"), (0, ["hunter2-"]))
+        self.assertEqual(
+            shell.run("cd /run/leasehold/secrets; stat -c '%a %u' . db")[1],
+            ["700 10001", "400 10001"],
+        )
+        for line in ("(echo x > db)", "(echo x > more)", "rm -f db", "chmod 600 db"):
+            self.assertNotEqual(shell.run(line)[0], 0, line)
+        [copy] = self.copies_of_secret()
+        self.assertEqual(os.stat(os.path.dirname(os.path.dirname(os.path.dirname(copy)))).st_mode & 0o777, 0o700)
+        seen = json.dumps(self.everything_seen_outside()) + gateway.log_text()
+        for secret in ("hunter2", "COLOUR", "blue"):
+            self.assertNotIn(secret, seen)
+        gateway.expect(200, "POST", f"/sandboxes/{self.sandbox['session_id']}/stop", {})
+        self.assertEqual(self.copies_of_secret(), [])
+
+    def test_secrets_go_with_a_sandbox_that_died_while_nobody_looked(self):
+        gateway = self.start_with_secret()
+        self.shell()
+        gateway.kill9()
+        self.end_by_force()
+        self.assertEqual(len(self.copies_of_secret()), 1)
+        gateway.start()
+        self.wait("no secrets left", lambda: self.copies_of_secret() == [])
+
+    def test_a_secret_that_is_not_there_fails_the_start_and_leaves_nothing(self):
+        gateway = self.start_with_secret(file="none")
+        body = {"chat_id": self.chat, "profile": "shell"}
+        answer = gateway.expect(503, "POST", "/sandboxes", body)
+        self.assertEqual(answer["code"], "sandbox_start_failed")
+        self.assertIn("secret db", answer["detail"])
+        self.assertNotIn(tempfile.gettempdir(), answer["detail"])
+        self.assertEqual((self.everything(), self.copies_of_secret()), ([], []))
+
     def test_a_command_that_is_not_there_is_said_and_leaves_nothing(self):
         gateway = self.start()
         body = {"chat_id": self.chat, "profile": "missing"}
@@ -231,6 +289,10 @@ class OnLocal(Contract, unittest.TestCase):
     def everything(self):
         return self.gateway.sandboxes_left()
 
+    def end_by_force(self):
+        for process in self.gateway.sandboxes_left():
+            process.send(9)
+
     def everything_seen_outside(self):
         seen = []
         for process in self.gateway.sandboxes_left():
@@ -267,6 +329,10 @@ class OnDocker(Contract, unittest.TestCase):
     def everything(self):
         label = "leasehold.run_dir=" + os.path.realpath(self.gateway.run_dir)
         return self.docker.containers(label=label)
+
+    def end_by_force(self):
+        for container in self.everything():
+            self.docker.remove(container["Id"])
 
     def everything_seen_outside(self):
         return [self.docker.inspect(c["Id"]) for c in self.everything()]

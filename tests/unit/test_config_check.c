@@ -108,6 +108,17 @@ static void checks_between_keys_name_where_the_value_stands(void **state)
                    ":2: services of profile a may hold: postgres, redis");
     assert_refused("profiles:\n- {name: a, command: [x], bundles: [x]}\n",
                    ":2: bundles of profile a must be name@version");
+    assert_refused("profiles:\n- {name: a, command: [x], environment: [x]}\n",
+                   ":2: environment of profile a must hold NAME=value");
+    assert_refused("profiles:\n- {name: a, command: [x], environment: [\"1X=y\"]}\n",
+                   ":2: environment of profile a must hold NAME=value");
+    assert_refused("profiles:\n- {name: a, command: [x], environment: [\"X=y\", \"X=\"]}\n",
+                   ":2: environment of profile a has a name twice");
+    assert_refused("profiles:\n- {name: a, command: [x], secrets: [{name: ../x, file: /f}]}\n",
+                   ":2: a secret's name may hold letters, digits and _ . -, no dot first");
+    assert_refused("profiles:\n- {name: a, command: [x], secrets: [{name: x, file: /f}, "
+                   "{name: x, file: /g}]}\n",
+                   ":2: profile a has two secrets of the name x");
     assert_refused("lease: {ttl_seconds: 901}\n",
                    ":1: lease.ttl_seconds must not exceed lease.ttl_max_seconds");
     assert_refused("lease:\n  max_seconds: 899\n",
