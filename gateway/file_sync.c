@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "file_sums.h"
 #include "files.h"
 #include "leasehold/file_name.h"
 #include "leasehold/json.h"
@@ -85,7 +86,7 @@ static int hash_into(struct file *f, int fd, struct err *e)
 {
     bool stable;
 
-    if (chatfile_hash(fd, &f->stamp, f->sha256, &stable, e))
+    if (chatfile_hash(fd, &f->stamp, NULL, f->sha256, &stable, e))
         return -1;
     if (!stable)
         f->sha256[0] = '\0'; /* it is being written */
@@ -233,15 +234,22 @@ int file_look_at(struct call *c, const struct id *chat_id, const char *name, str
     }
     if (known && is_current(f, &stamp))
         return 0;
+    bool long_one = stamp.size_bytes > HASH_ONE_MAX;
+    if (known && long_one && file_stamp_equal(&f->stamp, &stamp)) {
+        file_sums_ask(files_sums(c->s->files), f);
+        return 0;
+    }
     char found[FILE_NAME_MAX + 1];
     snprintf(found, sizeof found, "%s", f->name);
     row_follow(f, ret, found, &stamp, clock_wall_ms(c->s->clock));
-    if (stamp.size_bytes <= HASH_ONE_MAX && hash_into(f, ret->fd, e))
+    if (!long_one && hash_into(f, ret->fd, e))
         return -1;
     struct file row = *f;
     if (store_write(c->s->store, row_keep_one, &row, e))
         return -1;
     f->file_id = row.file_id;
+    if (long_one)
+        file_sums_ask(files_sums(c->s->files), f);
     return 0;
 }
 

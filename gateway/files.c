@@ -6,6 +6,7 @@
 #include <strings.h>
 #include <uthash.h>
 
+#include "file_sums.h"
 #include "services.h"
 
 #define STRIPES   64
@@ -28,6 +29,7 @@ struct reserved {
 struct files {
     struct services *s;
     struct chat_dirs *dirs;
+    struct file_sums *sums;
     pthread_mutex_t chats[STRIPES];
     pthread_mutex_t lock;
     struct reading *reads;     /* guarded by lock: not written yet, or being written */
@@ -56,6 +58,11 @@ void files_unlock(struct files *all, const struct id *chat_id)
 struct chat_dirs *files_dirs(struct files *all)
 {
     return all->dirs;
+}
+
+struct file_sums *files_sums(struct files *all)
+{
+    return all->sums;
 }
 
 /* --- room ------------------------------------------------------------------------------------ */
@@ -250,8 +257,11 @@ struct files *files_new(struct services *s)
         return NULL;
     all->s = s;
     all->timer = server_timer_new(s->server, flush_due, all);
-    all->dirs = all->timer ? chat_dirs_new() : NULL;
-    if (!all->dirs) {
+    all->dirs = chat_dirs_new();
+    all->sums = file_sums_new(s);
+    if (!all->timer || !all->dirs || !all->sums) {
+        file_sums_free(all->sums);
+        chat_dirs_free(all->dirs);
         server_timer_free(all->timer);
         free(all);
         return NULL;
@@ -268,6 +278,8 @@ void files_close(struct files *all)
     struct flush *f = all ? calloc(1, sizeof *f) : NULL;
     struct err e;
 
+    if (all)
+        file_sums_close(all->sums);
     if (!f)
         return;
     flush_take(all, f);
@@ -295,6 +307,7 @@ void files_free(struct files *all)
     }
     server_timer_free(all->timer);
     chat_dirs_free(all->dirs);
+    file_sums_free(all->sums);
     for (size_t i = 0; i < STRIPES; i++)
         pthread_mutex_destroy(&all->chats[i]);
     pthread_mutex_destroy(&all->lock);

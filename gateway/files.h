@@ -9,6 +9,7 @@
 #include "op.h"
 
 struct files;
+struct file_sums;
 
 struct files *files_new(struct services *s); /* loop */
 void files_close(struct files *all);         /* at the end, when the loop turns no more: blocks */
@@ -31,6 +32,7 @@ void files_read_now(struct services *s, const struct id *file_id);
 void files_complete(struct services *s, struct file *f);
 
 struct chat_dirs *files_dirs(struct files *all);
+struct file_sums *files_sums(struct files *all);
 
 const char *file_type_of(const char *name); /* of one that came without: by its ending */
 

@@ -17,6 +17,7 @@
 #include "leasehold/file_name.h"
 
 #define HASH_BLOCK (256 * 1024)
+#define HASH_LOOK  (64 * 1024 * 1024) /* read between two looks whether it is still the same */
 #define NS_PER_S   1000000000
 
 static int open_beneath(int dir, const char *path, uint64_t flags)
@@ -267,9 +268,18 @@ int chatfiles_each(const struct chatfiles *d, size_t max,
 
 /* --- hashing ---------------------------------------------------------------------------------- */
 
-static int hash_all(int fd, EVP_MD_CTX *md, char *block, struct err *e)
+static bool has_changed(int fd, const struct file_stamp *stamp)
 {
-    int64_t at = 0;
+    struct file_stamp now;
+    struct err ignored;
+    return chatfile_stamp(fd, &now, &ignored) != 0 || !file_stamp_equal(&now, stamp);
+}
+
+/* A long one that has changed is not read to its end, which may be far: it may grow all the time. */
+static int hash_all(int fd, const struct file_stamp *stamp, const atomic_bool *stop, EVP_MD_CTX *md,
+                    char *block, struct err *e)
+{
+    int64_t at = 0, look_at = HASH_LOOK;
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     for (;;) {
         ssize_t n = pread(fd, block, HASH_BLOCK, at);
@@ -282,6 +292,15 @@ static int hash_all(int fd, EVP_MD_CTX *md, char *block, struct err *e)
         if (n == 0) {
             return 0;
         }
+        if (stop != NULL && *stop) {
+            return err_set(e, ERR_BUSY, "the gateway is stopping");
+        }
+        if (at >= look_at) {
+            if (has_changed(fd, stamp)) {
+                return 0;
+            }
+            look_at = at + HASH_LOOK;
+        }
         if (EVP_DigestUpdate(md, block, (size_t)n) != 1) {
             return err_set(e, ERR_INTERNAL, "SHA-256 does not work");
         }
@@ -289,8 +308,8 @@ static int hash_all(int fd, EVP_MD_CTX *md, char *block, struct err *e)
     }
 }
 
-int chatfile_hash(int fd, const struct file_stamp *stamp, char ret[static 65], bool *ret_stable,
-                  struct err *e)
+int chatfile_hash(int fd, const struct file_stamp *stamp, const atomic_bool *stop,
+                  char ret[static 65], bool *ret_stable, struct err *e)
 {
     uint8_t hash[32];
     struct file_stamp now;
@@ -299,7 +318,7 @@ int chatfile_hash(int fd, const struct file_stamp *stamp, char ret[static 65], b
     int rc = -1;
     if (block == NULL || md == NULL || EVP_DigestInit_ex(md, EVP_sha256(), NULL) != 1) {
         err_set(e, ERR_INTERNAL, "no memory for a hash");
-    } else if (hash_all(fd, md, block, e) == 0 && chatfile_stamp(fd, &now, e) == 0) {
+    } else if (hash_all(fd, stamp, stop, md, block, e) == 0 && chatfile_stamp(fd, &now, e) == 0) {
         rc = EVP_DigestFinal_ex(md, hash, NULL) == 1
                  ? 0
                  : err_set(e, ERR_INTERNAL, "SHA-256 does not work");

@@ -9,6 +9,7 @@
 #ifndef LEASEHOLD_CHATFILE_H
 #define LEASEHOLD_CHATFILE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -60,9 +61,10 @@ int chatfiles_sync(const struct chatfiles *d, struct err *e) MUST_CHECK;
 
 bool file_stamp_equal(const struct file_stamp *a, const struct file_stamp *b);
 
-/* SHA-256 of all that fd holds, as hex. *ret_stable: it was one and the same file all the time. */
-int chatfile_hash(int fd, const struct file_stamp *stamp, char ret[static 65], bool *ret_stable,
-                  struct err *e) MUST_CHECK;
+/* SHA-256 of all that fd holds, as hex. *ret_stable: it was one and the same file all the time, else
+ * it may end early. *stop (NULL: never) ends it, too: ERR_BUSY. */
+int chatfile_hash(int fd, const struct file_stamp *stamp, const atomic_bool *stop,
+                  char ret[static 65], bool *ret_stable, struct err *e) MUST_CHECK;
 
 /* --- a file that arrives --------------------------------------------------------------------- */
 

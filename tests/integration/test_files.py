@@ -628,6 +628,37 @@ class Uncounted(FileCase):
         self.assert_full()
 
 
+class Long(FileCase):
+    """Of an agent, and longer than what is read for one request."""
+
+    SIZE = 257 * MIB
+
+    def make(self, name, mark):
+        """Its SHA-256."""
+        path = os.path.join(self.client.files, name)
+        with open(path, "wb") as file:
+            file.truncate(self.SIZE)
+            file.seek(self.SIZE // 2)
+            file.write(mark)
+        owner = os.stat(self.client.files)
+        os.chown(path, owner.st_uid, owner.st_gid)
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def etag(self, name):
+        return self.client.get(name, method="HEAD")[1]["ETag"]
+
+    def test_its_sum_is_made_beside_and_again_when_it_changes(self):
+        for mark in (b"one", b"other"):
+            want = self.make("long", mark)
+            self.assertIsNone(self.etag("long"))
+            self.eventually(f'"{want}"', lambda: self.etag("long"), timeout=60)
+            self.assertEqual([f["sha256"] for f in self.client.list()], [want])
+        self.assertEqual(self.client.get("long", {"If-None-Match": f'"{want}"'})[0], 304)
+        part = {"Range": "bytes=0-3", "If-Range": f'"{want}"'}
+        self.assertEqual(self.client.get("long", part)[0], 206)
+
+
 class Places(FileCase):
     def test_streams_beyond_their_number_are_busy(self):
         gateway = Gateway.for_test(self, env={"LEASEHOLD_TEST_STREAMS_MAX": "2"})
