@@ -131,6 +131,9 @@ static const struct metric_spec specs[METERS] = {
     [METER_STORE_RESERVE] = {.name = "leasehold_store_reserve_bytes",
                              .help = "Bytes on the disk held for writes that end something.",
                              .kind = METRIC_GAUGE},
+    [METER_STORE_DAMAGE] = {.name = "leasehold_store_damaged",
+                            .help = "1: the metadata file is damaged, no write is taken.",
+                            .kind = METRIC_GAUGE},
     [METER_SANDBOX_ACTIVE] = {.name = "sandbox_active_count",
                               .help = "Running sandboxes.",
                               .kind = METRIC_GAUGE},
@@ -386,7 +389,8 @@ void meters_store(const struct meters *m, struct store_meters *ret)
                                  .group = meter(m, METER_STORE_GROUP),
                                  .duration = meter(m, METER_STORE_COMMIT),
                                  .wal_pages = meter(m, METER_STORE_WAL),
-                                 .reserve = meter(m, METER_STORE_RESERVE)};
+                                 .reserve = meter(m, METER_STORE_RESERVE),
+                                 .damage = meter(m, METER_STORE_DAMAGE)};
     meters_lane(m, METER_WRITE, &ret->lane);
 }
 

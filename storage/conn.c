@@ -4,19 +4,19 @@
 
 #include "stmt.h"
 
-/* mmap_size 0: a file that is truncated below a mapping kills the process by SIGBUS. */
+/* mmap_size 0: a file that is truncated below a mapping kills the process by SIGBUS. No CHECKs: SQLite
+ * makes a table of each list of words anew for every row, which costs more than the row. All words come
+ * from the tables of model.c, and what is read is held against them. */
 static const char common_pragmas[] = "PRAGMA wal_autocheckpoint = 0;"
                                      "PRAGMA mmap_size = 0;"
                                      "PRAGMA temp_store = MEMORY;"
                                      "PRAGMA trusted_schema = OFF;"
-                                     "PRAGMA cell_size_check = ON;";
+                                     "PRAGMA cell_size_check = ON;"
+                                     "PRAGMA ignore_check_constraints = ON;";
 
-/* No CHECKs: SQLite makes a table of each list of words anew for every row, which costs more than the
- * row. All words come from the tables of model.c, and what is read is held against them. */
 static const char writer_pragmas[] = "PRAGMA journal_mode = WAL;"
                                      "PRAGMA synchronous = FULL;"
                                      "PRAGMA foreign_keys = ON;"
-                                     "PRAGMA ignore_check_constraints = ON;"
                                      "PRAGMA cache_size = -16384;"; /* KiB */
 
 static const char reader_pragmas[] = "PRAGMA query_only = ON;";

@@ -9,14 +9,27 @@
 
 #include "leasehold/process.h"
 
-static const char clean_mark[] = "clean\n";
-static const char open_mark[] = "open \n"; /* as long, so that one write replaces the other */
+#define MARK_LEN 6 /* each, so that one write replaces the other */
 
-#define MARK_LEN (sizeof(clean_mark) - 1)
+static const char *const marks[] = {
+    [LOCKFILE_OPEN] = "open \n", [LOCKFILE_CLEAN] = "clean\n", [LOCKFILE_DAMAGED] = "bad  \n"};
 
-int lockfile_take(const char *db_path, struct lockfile *ret, bool *ret_clean, struct err *e)
+static enum lockfile_mark mark_read(int fd)
 {
-    char path[PATH_MAX], mark[MARK_LEN];
+    char mark[MARK_LEN];
+    if (pread(fd, mark, sizeof(mark), 0) != (ssize_t)sizeof(mark)) {
+        return LOCKFILE_OPEN;
+    }
+    if (memcmp(mark, marks[LOCKFILE_CLEAN], MARK_LEN) == 0) {
+        return LOCKFILE_CLEAN;
+    }
+    return memcmp(mark, marks[LOCKFILE_DAMAGED], MARK_LEN) == 0 ? LOCKFILE_DAMAGED : LOCKFILE_OPEN;
+}
+
+int lockfile_take(const char *db_path, struct lockfile *ret, enum lockfile_mark *ret_mark,
+                  struct err *e)
+{
+    char path[PATH_MAX];
     int len = snprintf(path, sizeof(path), "%s.lock", db_path);
     if (len < 0 || (size_t)len >= sizeof(path)) {
         return err_set(e, ERR_INTERNAL, "the path of the database is too long");
@@ -30,18 +43,16 @@ int lockfile_take(const char *db_path, struct lockfile *ret, bool *ret_clean, st
         close(fd);
         return err_sys(e, ERR_INTERNAL, sys, "%s is held: does another leasehold run?", path);
     }
-    *ret_clean = pread(fd, mark, sizeof(mark), 0) == (ssize_t)sizeof(mark) &&
-                 memcmp(mark, clean_mark, sizeof(mark)) == 0;
+    *ret_mark = mark_read(fd);
     ret->fd = fd;
     return 0;
 }
 
-int lockfile_mark(struct lockfile *l, bool clean, struct err *e)
+int lockfile_mark(struct lockfile *l, enum lockfile_mark mark, struct err *e)
 {
-    const char *mark = clean ? clean_mark : open_mark;
-    if (pwrite(l->fd, mark, MARK_LEN, 0) != (ssize_t)MARK_LEN || fdatasync(l->fd) != 0) {
+    if (pwrite(l->fd, marks[mark], MARK_LEN, 0) != (ssize_t)MARK_LEN || fdatasync(l->fd) != 0) {
         return err_sys(e, errno == ENOSPC ? ERR_STORAGE_FULL : ERR_INTERNAL, errno,
-                       "cannot mark the database as %s", clean ? "closed" : "open");
+                       "cannot mark the database as %.5s", marks[mark]);
     }
     return 0;
 }

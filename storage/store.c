@@ -18,6 +18,7 @@
 #define QUEUE_MAX_DEFAULT 10000
 #define GROUP_MAX_DEFAULT 256
 #define WAIT_MS_DEFAULT   30000
+#define CHECK_FIRST_BYTES (64 * 1024 * 1024) /* a quarter of a second */
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
@@ -60,36 +61,6 @@ static int unusable(const char *path, const char *why, struct err *e)
                    path);
 }
 
-/* What SQLite finds wrong with the file, "ok" if nothing. */
-static int read_check(struct conn *c, char *ret, size_t size, struct err *e)
-{
-    struct stmt st;
-    if (stmt_open(&st, c, "check", "PRAGMA quick_check(1)", e) != 0) {
-        return -1;
-    }
-    int rc = stmt_first(&st, ERR_INTERNAL, e);
-    if (rc == 0) {
-        column_text(&st, ret, size);
-    }
-    return stmt_end(&st, rc, e);
-}
-
-static int quick_check(struct conn *c, const struct store_options *o, struct err *e)
-{
-    char found[512];
-    int64_t start_us = clock_boot_us(&clock_system);
-    if (read_check(c, found, sizeof(found), e) != 0) {
-        return unusable(o->path, e->msg, e);
-    }
-    if (strcmp(found, "ok") != 0) {
-        return unusable(o->path, found, e);
-    }
-    log_event(o->log, LOG_WARNING, "store_checked", LF_STR("path", o->path),
-              LF_STR("cause", "unclean stop"),
-              LF_INT("ms", (clock_boot_us(&clock_system) - start_us) / 1000));
-    return 0;
-}
-
 /* The end of the audit chain goes to the log, where who cuts the chain cannot reach it. */
 static void log_opened(const struct store_options *o, int64_t applied,
                        const struct audit_head *audit)
@@ -110,21 +81,32 @@ static int open_writer(struct writer *w, const struct store_options *o, struct e
     return rc;
 }
 
+static bool file_is_small(const struct store *s, const struct store_options *o)
+{
+    struct stat st;
+    return fstat(s->writer.reserve.db_fd, &st) != 0 || st.st_size <= o->check_first_bytes;
+}
+
 static int prepare_file(struct store *s, const struct store_options *o, struct err *e)
 {
-    bool empty = false, clean = false;
+    bool empty = false;
+    enum lockfile_mark left;
     int64_t applied = 0;
-    if (lockfile_take(o->path, &s->lock, &clean, e) != 0 ||
+    if (lockfile_take(o->path, &s->lock, &left, e) != 0 ||
         make_file(o->path, &s->writer.reserve.db_fd, &empty, e) != 0) {
         return -1;
     }
     if (open_writer(&s->writer, o, e) != 0) {
         return e->code == ERR_INTERNAL ? unusable(o->path, e->msg, e) : -1;
     }
-    if (!clean && !empty && quick_check(&s->writer.conn, o, e) != 0) {
-        return -1;
+    s->unchecked = left != LOCKFILE_CLEAN && !empty;
+    if (s->unchecked && (left == LOCKFILE_DAMAGED || file_is_small(s, o))) {
+        if (store_check_now(&s->writer.conn, o, e) != 0) {
+            return -1;
+        }
+        s->unchecked = false;
     }
-    if (lockfile_mark(&s->lock, false, e) != 0 ||
+    if (lockfile_mark(&s->lock, LOCKFILE_OPEN, e) != 0 ||
         migrate(&s->writer.conn, migrations, &applied, e) != 0 ||
         audit_trail_load(&s->writer.audit, &s->writer.conn, e) != 0 ||
         lease_counts_load(&s->writer.leases, &s->writer.conn, e) != 0 ||
@@ -139,10 +121,30 @@ static int prepare_file(struct store *s, const struct store_options *o, struct e
     return 0;
 }
 
+/* On the thread of the check. */
+static void damaged(void *ctx, const char *found)
+{
+    struct store *s = ctx;
+    struct err e;
+    (void)found;
+    writer_refuse_all(&s->writer);
+    if (lockfile_mark(&s->lock, LOCKFILE_DAMAGED, &e) != 0) {
+        log_error(s->writer.options.log, "store_damage_unmarked", &e);
+    }
+}
+
+static int check_begin(struct store *s, const struct store_options *o, struct err *e)
+{
+    s->check.damaged = damaged;
+    s->check.ctx = s;
+    return store_check_begin(&s->check, o, e);
+}
+
 /* Readers close first: the last connection to close checkpoints, and that must be the writer's. */
 static void shut(struct store *s)
 {
     writer_stop(&s->writer);
+    s->whole = store_check_end(&s->check);
     readers_close(&s->readers);
     writer_close(&s->writer);
 }
@@ -156,6 +158,7 @@ int store_open(const struct store_options *options, struct store **ret, struct e
     o.quota_bytes = o.quota_bytes != 0 ? o.quota_bytes : INT64_MAX;
     o.wait_ms = o.wait_ms != 0 ? o.wait_ms : WAIT_MS_DEFAULT;
     o.clock = o.clock != NULL ? o.clock : &clock_system;
+    o.check_first_bytes = o.check_first_bytes != 0 ? o.check_first_bytes : CHECK_FIRST_BYTES;
 
     struct store *s = calloc(1, sizeof(*s));
     if (s == NULL) {
@@ -171,7 +174,7 @@ int store_open(const struct store_options *options, struct store **ret, struct e
     /* Nobody asks SQLite how much memory it has, and counting takes a lock at each allocation. */
     (void)sqlite3_config(SQLITE_CONFIG_MEMSTATUS, 0);
     if (prepare_file(s, &o, e) != 0 || readers_open(&s->readers, o.path, o.readers, e) != 0 ||
-        writer_start(&s->writer, e) != 0) {
+        writer_start(&s->writer, e) != 0 || (s->unchecked && check_begin(s, &o, e) != 0)) {
         shut(s);
         lockfile_drop(&s->lock);
         usage_gate_done(&s->usage);
@@ -195,7 +198,7 @@ void store_close(struct store *s)
     struct log *log = s->writer.options.log;
     struct err e;
     shut(s);
-    if (lockfile_mark(&s->lock, true, &e) != 0) {
+    if (s->whole && lockfile_mark(&s->lock, LOCKFILE_CLEAN, &e) != 0) {
         log_error(log, "store_close_unmarked", &e);
     }
     lockfile_drop(&s->lock);

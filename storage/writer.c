@@ -302,11 +302,11 @@ static struct store_job *take_ordinary(struct store_job **group)
     return (struct store_job *)others;
 }
 
-static void refuse(struct writer *w, struct store_job *group)
+static void refuse(struct writer *w, struct store_job *group, enum err_code code, const char *why)
 {
     size_t n = 0;
     for (struct store_job *j = group; j != NULL; j = next_of(j)) {
-        j->rc = err_set(&j->e, ERR_STORAGE_FULL, "the disk of the store is full");
+        j->rc = err_set(&j->e, code, "%s", why);
         n++;
     }
     atomic_fetch_sub(&w->depth, n);
@@ -315,12 +315,16 @@ static void refuse(struct writer *w, struct store_job *group)
 
 static void run_group(struct writer *w, struct store_job *group)
 {
+    if (atomic_load(&w->refusing)) {
+        refuse(w, group, ERR_INTERNAL, "the database is damaged: restore a backup");
+        return;
+    }
     reserve_renew(&w->reserve);
     if (reserve_is_short(&w->reserve)) {
         reserve_tidy(&w->reserve); /* it may be our own log that fills the disk */
     }
     if (reserve_is_short(&w->reserve)) {
-        refuse(w, take_ordinary(&group));
+        refuse(w, take_ordinary(&group), ERR_STORAGE_FULL, "the disk of the store is full");
     }
     if (group != NULL) {
         commit_group(w, group);
@@ -503,6 +507,11 @@ int writer_start(struct writer *w, struct err *e)
     return 0;
 }
 
+void writer_refuse_all(struct writer *w)
+{
+    atomic_store(&w->refusing, true);
+}
+
 void writer_stop(struct writer *w)
 {
     if (!w->started) {
@@ -525,7 +534,9 @@ void writer_close(struct writer *w)
         return;
     }
     reserve_renew(&w->reserve);
-    checkpoint_when_idle(&w->checkpoint);
+    if (!atomic_load(&w->refusing)) {
+        checkpoint_when_idle(&w->checkpoint);
+    }
     conn_close(&w->conn);
     reserve_close(&w->reserve, !checkpoint_is_pending(&w->checkpoint));
     free(w->changes.items);

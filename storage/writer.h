@@ -23,7 +23,8 @@ struct writer {
     bool started;
 
     struct write_queue queue;
-    atomic_size_t depth; /* waiting or running; read by any thread */
+    atomic_bool refusing; /* the file is damaged: no write is run any more */
+    atomic_size_t depth;  /* waiting or running; read by any thread */
 
     /* of the writer thread while it runs, of who opens and closes the store otherwise */
     struct conn conn;
@@ -39,6 +40,9 @@ struct writer {
 /* Opens the connection; the thread starts later, when the schema stands, audit, counts and the last event are loaded. */
 int writer_open(struct writer *w, const struct store_options *o, struct err *e) MUST_CHECK;
 int writer_start(struct writer *w, struct err *e) MUST_CHECK;
+
+/* From now on; any thread. */
+void writer_refuse_all(struct writer *w);
 
 /* Lets the queue run empty and joins the thread. */
 void writer_stop(struct writer *w);

@@ -118,6 +118,7 @@ struct store_meters {
     struct metric *duration;  /* histogram: from BEGIN to behind COMMIT */
     struct metric *wal_pages; /* gauge: of the log after the last commit */
     struct metric *reserve;   /* gauge: bytes held for ending writes */
+    struct metric *damage;    /* gauge: 1: a check behind the start has found the file damaged */
 };
 
 struct store_options {
@@ -129,6 +130,9 @@ struct store_options {
     size_t group_max;    /* writes in one commit; 0: 256 */
     long wait_ms;        /* of store_write before ERR_BUSY; 0: 30000 */
     int64_t quota_bytes; /* of every workspace; 0: none */
+    /* Behind an unclean stop a file up to so long is checked before it is used, a longer one while it
+     * is; 0: 64 MiB. */
+    int64_t check_first_bytes;
     /* Called on the writer thread after a commit with its changes (borrowed), in order. */
     void (*changed)(void *ctx, const struct change *changes, size_t n);
     void *changed_ctx;
@@ -145,7 +149,8 @@ struct store_options {
 /* Does a process have this store open? */
 bool store_is_held(const char *path);
 
-/* Opens (makes) the file, runs pending migrations, quick_check after an unclean stop. */
+/* Opens (makes) the file, runs pending migrations, checks it after an unclean stop. Where damage is
+ * found behind the opening all writes are ERR_INTERNAL from then on, and the next opening fails. */
 int store_open(const struct store_options *o, struct store **ret, struct err *e) MUST_CHECK;
 void store_close(struct store *s); /* finishes the queue, checkpoints, joins */
 

@@ -209,6 +209,57 @@ static void a_damaged_page_is_found_after_an_unclean_stop(void **state)
     assert_refused_naming_the_file(f); /* and is not forgotten by having been seen */
 }
 
+static int audit_one(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct audit_entry a = fixture_audit_entry("x");
+    (void)arg;
+    return store_audit(tx, &a, e);
+}
+
+static void damage_found_behind_the_start_stops_all_writes_and_the_next_start(void **state)
+{
+    struct fixture *f = *state;
+    const struct timespec pause = {.tv_nsec = 5000000};
+    struct err e;
+    fixture_open(f);
+    fixture_write(f, add_chats, NULL);
+    store_close(f->store);
+    f->store = NULL;
+    forget_clean_stop(f);
+    overwrite(f->path, (off_t)4096 * 20, 4096);
+    f->options.check_first_bytes = 1;
+    assert_int_equal(store_open(&f->options, &f->store, &e), 0);
+    for (int i = 0; i < 2000 && store_write_end(f->store, audit_one, NULL, &e) == 0; i++) {
+        nanosleep(&pause, NULL);
+    }
+    assert_int_equal(e.code, ERR_INTERNAL);
+    assert_non_null(strstr(e.msg, "restore a backup"));
+    store_close(f->store);
+    f->store = NULL;
+    assert_refused_naming_the_file(f);
+}
+
+static void a_check_behind_the_start_that_was_broken_off_is_made_again(void **state)
+{
+    struct fixture *f = *state;
+    struct err e;
+    fixture_open(f);
+    for (int i = 0; i < 20; i++) {
+        fixture_write(f, add_chats, NULL);
+    }
+    store_close(f->store);
+    f->store = NULL;
+    forget_clean_stop(f);
+    overwrite(f->path, (off_t)4096 * 20, 4096);
+    f->options.check_first_bytes = 1;
+    if (store_open(&f->options, &f->store, &e) == 0) {
+        store_close(f->store); /* before or behind the check: never as clean */
+        f->store = NULL;
+    }
+    f->options.check_first_bytes = 0;
+    assert_refused_naming_the_file(f);
+}
+
 static void a_file_that_is_no_database_is_refused(void **state)
 {
     struct fixture *f = *state;
@@ -260,6 +311,8 @@ int main(void)
         T(an_orderly_stop_needs_no_check),
         T(a_second_store_on_the_same_file_is_refused),
         T(a_damaged_page_is_found_after_an_unclean_stop),
+        T(damage_found_behind_the_start_stops_all_writes_and_the_next_start),
+        T(a_check_behind_the_start_that_was_broken_off_is_made_again),
         T(a_file_that_is_no_database_is_refused),
         T(a_database_of_a_newer_leasehold_is_refused),
         T(only_its_owner_may_read_the_database),
