@@ -1,11 +1,15 @@
 /*
  * Reading keep.log while leasekeep writes it. It is two files: at a rotation keep.log becomes
  * keep.log.old and a new one is begun. A reader holds the file it reads by its descriptor, so two rotations
- * take nothing from it; one that is further behind goes on with what is kept.
+ * take nothing from it; one that is further behind goes on with what is kept, and says so. It knows by the
+ * files' numbers, which are second names of them.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,7 +25,14 @@ struct keep_log {
     int fd[2]; /* the old file, or -1, and the new one */
     int at;    /* which one is read */
     off_t pos;
+    int64_t number;  /* of the new one; NO_NUMBER: not known */
+    const char *say; /* before anything else */
 };
+
+#define NO_NUMBER INT64_C(-1)
+
+static const char gap_text[] = "\nleasehold: the agent said more than is kept before it could be "
+                               "read: a part is missing here\n";
 
 /* --- files ------------------------------------------------------------------------------------- */
 
@@ -59,6 +70,55 @@ static int open_both(struct keep_log *l)
     }
     l->at = l->fd[0] >= 0 ? 0 : 1;
     return l->fd[1] < 0 ? -1 : 0;
+}
+
+/* --- their numbers ----------------------------------------------------------------------------- */
+
+static int open_number(const struct keep_log *l, int64_t number)
+{
+    char name[64];
+
+    snprintf(name, sizeof name, KEEP_LOG_FILE ".%" PRId64, number);
+    return open_file(l->run_path, name);
+}
+
+static int64_t number_of_name(const char *name)
+{
+    static const char prefix[] = KEEP_LOG_FILE ".";
+    const char *digits = name + sizeof prefix - 1;
+
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0 || !*digits || strlen(digits) > 10 ||
+        strspn(digits, "0123456789") != strlen(digits))
+        return NO_NUMBER;
+    return strtoll(digits, NULL, 10);
+}
+
+static bool has_number(const struct keep_log *l, int64_t number)
+{
+    int fd = open_number(l, number);
+    bool same = same_file(fd, l->fd[1]);
+
+    if (fd >= 0)
+        close(fd);
+    return same;
+}
+
+/* The lowest number above l->number; with `ours`: that of the file which is read. */
+static int64_t number_find(const struct keep_log *l, bool ours)
+{
+    DIR *dir = opendir(l->run_path);
+    int64_t found = NO_NUMBER;
+    struct dirent *entry;
+
+    while (dir && (entry = readdir(dir))) {
+        int64_t number = number_of_name(entry->d_name);
+
+        if (number > l->number && (found < 0 || number < found) && (!ours || has_number(l, number)))
+            found = number;
+    }
+    if (dir)
+        closedir(dir);
+    return found;
 }
 
 /* --- where to begin ---------------------------------------------------------------------------- */
@@ -125,7 +185,7 @@ static bool skip_line(void *ctx)
     return --*(int64_t *)ctx > 0;
 }
 
-static bool ends_in_a_line(const struct keep_log *l)
+static bool ends_within_a_line(const struct keep_log *l)
 {
     char last;
     off_t size = size_of(l->fd[1]);
@@ -140,7 +200,7 @@ static void begin_tail(struct keep_log *l, int64_t tail)
     int64_t lines = 0, skip;
 
     walk_lines(l, count_line, &lines);
-    skip = lines + ends_in_a_line(l) - tail;
+    skip = lines + ends_within_a_line(l) - tail;
     if (tail == 0)
         return; /* from the end */
     l->at = at;
@@ -159,33 +219,64 @@ static void go_on_with(struct keep_log *l, int fd)
     l->pos = 0;
 }
 
-/* Whether there is a next file: keep.log is no longer the one that was read to its end. Then the next is
- * keep.log.old, unless that is what was read. */
+static bool moved_on(const struct keep_log *l)
+{
+    int now = open_file(l->run_path, KEEP_LOG_FILE);
+    bool same = same_file(now, l->fd[1]);
+
+    if (now >= 0)
+        close(now);
+    return now >= 0 && !same;
+}
+
+/* The file behind the one that was read, or the first one that is kept yet. */
+static bool next_by_number(struct keep_log *l)
+{
+    int64_t number = l->number + 1;
+    int fd = open_number(l, number);
+
+    if (fd < 0 && (number = number_find(l, false)) >= 0)
+        fd = open_number(l, number);
+    if (fd < 0)
+        return false;
+    if (number != l->number + 1)
+        l->say = gap_text + (ends_within_a_line(l) ? 0 : 1); /* on a line of its own */
+    go_on_with(l, fd);
+    l->number = number;
+    return true;
+}
+
+/* Without numbers: keep.log.old, unless that is what was read, or keep.log. */
+static bool next_by_name(struct keep_log *l)
+{
+    int now = open_file(l->run_path, KEEP_LOG_FILE);
+    int old = open_file(l->run_path, KEEP_LOG_FILE KEEP_OLD);
+    bool takes_old = old >= 0 && !same_file(old, l->fd[1]) && !same_file(old, now);
+    int next = takes_old ? old : now, other = takes_old ? now : old;
+
+    if (other >= 0)
+        close(other);
+    if (next < 0)
+        return false;
+    go_on_with(l, next);
+    l->number = NO_NUMBER;
+    l->number = number_find(l, true);
+    return true;
+}
+
+/* Whether there is a next file: keep.log is no longer the one that was read to its end. */
 static bool next_file(struct keep_log *l)
 {
-    int now, old;
-
     if (l->at == 0) {
         l->at = 1;
         l->pos = 0;
         return true;
     }
-    now = open_file(l->run_path, KEEP_LOG_FILE);
-    if (now < 0 || same_file(now, l->fd[1])) {
-        if (now >= 0)
-            close(now);
+    if (!moved_on(l))
         return false;
-    }
-    old = open_file(l->run_path, KEEP_LOG_FILE KEEP_OLD);
-    if (old >= 0 && !same_file(old, l->fd[1]) && !same_file(old, now)) {
-        close(now);
-        go_on_with(l, old);
-        return true;
-    }
-    if (old >= 0)
-        close(old);
-    go_on_with(l, now);
-    return true;
+    if (l->number < 0)
+        l->number = number_find(l, true);
+    return (l->number >= 0 && next_by_number(l)) || next_by_name(l);
 }
 
 /* The end is looked at again behind the look for a next file: what was written between the two. */
@@ -196,6 +287,12 @@ static int keep_log_read(struct engine_log *base, char *data, size_t size, size_
     bool last = false;
 
     for (;;) {
+        if (l->say && *l->say) {
+            *ret_n = strnlen(l->say, size);
+            memcpy(data, l->say, *ret_n);
+            l->say += *ret_n;
+            return 0;
+        }
         ssize_t n = pread(l->fd[l->at], data, size, l->pos);
 
         if (n < 0)
@@ -237,6 +334,8 @@ int keep_log_open(const char *run_path, const struct engine_log_from *from, stru
         keep_log_free(&l->base);
         return err_set(e, ERR_NOT_FOUND, "the log of this session is not kept any more");
     }
+    l->number = NO_NUMBER;
+    l->number = number_find(l, true);
     if (from->since_ms > 0)
         begin_since(l, from->since_ms);
     if (from->tail >= 0)

@@ -41,7 +41,8 @@
  *              gone once they are
  *   keep.tools  why there is no sandbox for the user's tools, or no more; one line
  *   keep.log   stderr of leasekeep, bwrap and the agent. At KEEP_LOG_MAX bytes, or KEEP_TIMES_MAX marks, it
- *              becomes keep.log.old, in the place of an older one, and a new one is begun
+ *              becomes keep.log.old, in the place of an older one, and a new one is begun. Each has a
+ *              second name, keep.log.N, N counting up from 0, so that a reader sees whether it has missed one
  *   keep.times when what was written to keep.log: a struct keep_mark each; keep.times.old likewise
  *
  * Signals: SIGTERM = stop (TERM to the agent, after grace_ms KILL; a second SIGTERM ends the grace).

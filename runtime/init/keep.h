@@ -92,6 +92,7 @@ struct keep_log {
     int write_fd; /* closed once bwrap has it */
     int file_fd, times_fd;
     size_t written, marks; /* in the files of now */
+    unsigned number;       /* of keep.log */
     int64_t marked_ms;
     char last_line[120]; /* the last one seen, for the reason of a failed start */
     size_t last_len;

@@ -15,12 +15,34 @@ static int open_new(const char *name)
     return open(name, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
 }
 
+static void numbered(unsigned number, char ret[static 32])
+{
+    snprintf(ret, 32, KEEP_LOG_FILE ".%u", number);
+}
+
+/* A reader does without the second name: it only cannot tell any more what it has missed. */
+static void name_again(const struct keep_log *l)
+{
+    char name[32];
+
+    numbered(l->number, name);
+    unlink(name);
+    if (link(KEEP_LOG_FILE, name) < 0)
+        return;
+    if (l->number >= 2) {
+        numbered(l->number - 2, name);
+        unlink(name);
+    }
+}
+
 static int files_open(struct keep_log *l)
 {
     l->file_fd = open_new(KEEP_LOG_FILE);
     l->times_fd = open_new(KEEP_TIMES_FILE);
     l->written = l->marks = 0;
     l->marked_ms = 0;
+    if (l->file_fd >= 0)
+        name_again(l);
     return l->file_fd < 0 || l->times_fd < 0 ? -1 : 0;
 }
 
@@ -45,6 +67,7 @@ static void rotate(struct keep_log *l)
         close(l->times_fd);
     rename(KEEP_TIMES_FILE, KEEP_TIMES_FILE KEEP_OLD);
     rename(KEEP_LOG_FILE, KEEP_LOG_FILE KEEP_OLD);
+    l->number++;
     files_open(l);
 }
 

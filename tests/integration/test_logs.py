@@ -3,6 +3,7 @@
 import datetime
 import http.client
 import os
+import signal
 import socket
 import threading
 import time
@@ -145,6 +146,25 @@ class Logs(unittest.TestCase):
         data = follower.wait_end()
         expected = b"one\ntwo\n" + b"".join(b"%099d\n" % i for i in range(9000))
         self.assertEqual(data, expected)
+
+    def test_what_a_follower_missed_is_told_where_it_is_missing(self):
+        follower = Follower(self, self.gateway, self.path + "?follow=true")
+        self.say("one")
+        follower.wait_for(b"one\n")
+        for lines in (3000, 40000):
+            self.gateway.process.send_signal(signal.SIGSTOP)
+            self.say(f"flood {lines}")
+            self.gateway.process.send_signal(signal.SIGCONT)
+            follower.wait_for(b"%099d\n" % (lines - 1))
+        told = b"leasehold: the agent said more than is kept before it could be read: a part is missing here\n"
+        whole, *rest = follower.data.split(told)
+        self.assertEqual(whole[:4 + 300000], b"one\n" + b"".join(b"%099d\n" % i for i in range(3000)))
+        self.assertEqual(len(rest), 1)
+        before = [int(line) for line in whole[4 + 300000:].splitlines() if len(line) == 99]
+        behind = [int(line) for line in rest[0].splitlines() if len(line) == 99]
+        self.assertEqual(before, list(range(len(before))))
+        self.assertEqual(behind, list(range(40000 - len(behind), 40000)))
+        self.assertGreaterEqual(len(behind), 5000)
 
     def test_follow_sees_the_last_words_of_an_agent_that_dies(self):
         follower = Follower(self, self.gateway, self.path + "?follow=true")

@@ -47,6 +47,19 @@ static void rotate(void)
     put("keep.log", "w", "", 0);
 }
 
+/* As leasekeep does: the two newest have numbers. */
+static void rotate_numbered(int number)
+{
+    char from[128], to[128];
+
+    rotate();
+    snprintf(from, sizeof from, "%s/keep.log", root);
+    snprintf(to, sizeof to, "%s/keep.log.%d", root, number);
+    assert_int_equal(link(from, to), 0);
+    snprintf(to, sizeof to, "%s/keep.log.%d", root, number - 2);
+    unlink(to);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -162,6 +175,78 @@ static void test_what_is_written_later_is_read_later_also_over_rotations(void **
     l->v->free(l);
 }
 
+static struct engine_log *open_numbered(void)
+{
+    char from[128], to[128];
+
+    snprintf(from, sizeof from, "%s/keep.log", root);
+    snprintf(to, sizeof to, "%s/keep.log.0", root);
+    assert_int_equal(link(from, to), 0);
+    return open_from(0, -1);
+}
+
+static void test_what_was_missed_is_told(void **state)
+{
+    struct engine_log *l = open_numbered();
+
+    (void)state;
+    put_text("keep.log", "one\n");
+    assert_string_equal(read_all(l), "one\n");
+    for (int i = 1; i <= 3; i++) {
+        rotate_numbered(i);
+        put_text("keep.log", (const char *[]){"", "lost\n", "two\nthr", "ee\n"}[i]);
+    }
+    assert_string_equal(
+        read_all(l), "leasehold: the agent said more than is kept before it could be read: a part "
+                     "is missing here\ntwo\nthree\n");
+    put_text("keep.log", "in a li");
+    assert_string_equal(read_all(l), "in a li");
+    for (int i = 4; i <= 6; i++)
+        rotate_numbered(i);
+    put_text("keep.log", "four\n");
+    assert_string_equal(read_all(l),
+                        "\nleasehold: the agent said more than is kept before it could be read: a "
+                        "part is missing here\nfour\n");
+    l->v->free(l);
+}
+
+static void test_what_two_rotations_took_is_read_and_nothing_told(void **state)
+{
+    struct engine_log *l = open_numbered();
+
+    (void)state;
+    put_text("keep.log", "one\n");
+    for (int i = 1; i <= 10; i += 2) {
+        read_all(l);
+        put_text("keep.log", "two\n");
+        rotate_numbered(i);
+        put_text("keep.log", "three\n");
+        rotate_numbered(i + 1);
+        put_text("keep.log", "four\n");
+        assert_string_equal(read_all(l), "two\nthree\nfour\n");
+    }
+    l->v->free(l);
+}
+
+/* The disk was full for the second name: it is not known any more, and again with the next one. */
+static void test_without_a_number_it_goes_on(void **state)
+{
+    struct engine_log *l = open_numbered();
+
+    (void)state;
+    rotate();
+    put_text("keep.log", "one\n");
+    assert_string_equal(read_all(l), "one\n");
+    rotate_numbered(2);
+    put_text("keep.log", "two\n");
+    assert_string_equal(read_all(l), "two\n");
+    for (int i = 3; i <= 5; i++)
+        rotate_numbered(i);
+    put_text("keep.log", "three\n");
+    assert_non_null(strstr(read_all(l), "missing here\nthree\n"));
+    l->v->free(l);
+}
+
 static void test_a_log_that_is_gone_is_not_found(void **state)
 {
     struct engine_log_from from = {0, -1};
@@ -183,6 +268,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_since_begins_at_the_mark, set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             test_what_is_written_later_is_read_later_also_over_rotations, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_was_missed_is_told, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_two_rotations_took_is_read_and_nothing_told,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_without_a_number_it_goes_on, set_up, tear_down),
         cmocka_unit_test(test_a_log_that_is_gone_is_not_found),
     };
 
