@@ -86,12 +86,13 @@ static int insert_row(struct store_tx *tx, const struct lease *l, struct err *e)
 {
     struct stmt st;
     if (stmt_open(&st, tx->conn, "lease",
-                  "INSERT INTO leases (" LEASE_COLUMNS ")"
-                  " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                  "INSERT INTO leases (" LEASE_COLUMNS ", closed)"
+                  " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                   e) != 0) {
         return -1;
     }
     bind_lease(&st, l);
+    bind_int(&st, l->state == LEASE_CLOSED);
     return stmt_run(&st, e);
 }
 
@@ -119,7 +120,7 @@ int store_lease_get(struct store_tx *tx, const struct id *lease_id, struct lease
     return end_with_lease(&st, ret, e);
 }
 
-/* Of one that stays open: the state, which indices go by, is left alone. */
+/* Of one that stays open. */
 static int update_open(struct store_tx *tx, const struct lease *l, struct err *e)
 {
     struct stmt st;
@@ -157,14 +158,19 @@ static int update_ended(struct store_tx *tx, const struct lease *l, const char *
     return rc;
 }
 
-#define UPDATE_ENDED                                                                               \
-    "UPDATE leases SET (state, revoked_at, revoked_reason, consumed_at) = (?, ?, ?, ?) WHERE n = " \
-    "?"
+/* `closed`, which indices go by, is named by that alone which changes it. */
+#define END_LEASE(closed)                                                                          \
+    "UPDATE leases SET state = ?, revoked_at = ?, revoked_reason = ?, consumed_at = ?" closed      \
+    " WHERE n = ? AND "
+
+#define IS_OPEN     "state IN ('pending', 'active')"
+#define IS_NOT_OPEN "state NOT IN ('pending', 'active')"
 
 static int end_open(struct store_tx *tx, const struct lease *l, bool *ret_found, struct err *e)
 {
-    if (update_ended(tx, l, UPDATE_ENDED " AND state IN ('pending', 'active')", ret_found, e) !=
-        0) {
+    const char *sql =
+        l->state == LEASE_CLOSED ? END_LEASE(", closed = 1") IS_OPEN : END_LEASE("") IS_OPEN;
+    if (update_ended(tx, l, sql, ret_found, e) != 0) {
         return -1;
     }
     return *ret_found ? lease_counts_add(tx->leases, &l->session_id, &l->user_id, -1, e) : 0;
@@ -172,8 +178,9 @@ static int end_open(struct store_tx *tx, const struct lease *l, bool *ret_found,
 
 static int end_ending(struct store_tx *tx, const struct lease *l, bool *ret_found, struct err *e)
 {
-    return update_ended(tx, l, UPDATE_ENDED " AND state NOT IN ('pending', 'active')", ret_found,
-                        e);
+    const char *sql = l->state == LEASE_CLOSED ? END_LEASE(", closed = 1") IS_NOT_OPEN
+                                               : END_LEASE("") IS_NOT_OPEN " AND closed = 0";
+    return update_ended(tx, l, sql, ret_found, e);
 }
 
 /* Whose lease it is, in which session, for which key and until when at most never changes; nor does
@@ -191,13 +198,16 @@ int store_lease_update(struct store_tx *tx, const struct lease *l, struct err *e
     return found ? 0 : err_set(e, ERR_NOT_FOUND, "no such lease");
 }
 
+#define EXPIRE_LEASE(closed)                                                                       \
+    "UPDATE leases SET state = ?, revoked_reason = ?" closed                                       \
+    " WHERE n = ? AND expires_at <= ? AND " IS_OPEN
+
 int store_lease_expire(struct store_tx *tx, const struct store_lease_expiry *x, bool *ret_found,
                        struct err *e)
 {
     struct stmt st;
     if (stmt_open(&st, tx->conn, "lease",
-                  "UPDATE leases SET (state, revoked_reason) = (?, ?)"
-                  " WHERE n = ? AND expires_at <= ? AND state IN ('pending', 'active')",
+                  x->state == LEASE_CLOSED ? EXPIRE_LEASE(", closed = 1") : EXPIRE_LEASE(""),
                   e) != 0) {
         return -1;
     }
@@ -225,7 +235,7 @@ static int next_open_of_session(struct store_tx *tx, const struct id *session_id
 {
     struct stmt st;
     if (stmt_open(&st, tx->conn, "lease",
-                  SELECT_LEASE "WHERE session_id = ? AND n > ? AND state <> 'closed'"
+                  SELECT_LEASE "WHERE session_id = ? AND n > ? AND closed = 0"
                                " ORDER BY n LIMIT 1",
                   e) != 0) {
         return -1;
@@ -271,8 +281,8 @@ int store_lease_each_open(struct store_tx *tx,
 {
     struct lease_walk w = {.each = each, .ctx = ctx};
     struct stmt st;
-    if (stmt_open(&st, tx->conn, "lease",
-                  SELECT_LEASE "WHERE state <> 'closed' ORDER BY session_id, n", e) != 0) {
+    if (stmt_open(&st, tx->conn, "lease", SELECT_LEASE "WHERE closed = 0 ORDER BY session_id, n",
+                  e) != 0) {
         return -1;
     }
     return list_walk(&st, walk_lease, &w, e);
@@ -352,8 +362,8 @@ int store_lease_list(struct store_tx *tx, const struct store_list *l, const stru
 
 /* The first term is the one of the indices. */
 #define MATCH_LEASES(which)                                                                        \
-    SELECT_LEASE "WHERE state <> 'closed' AND state IN ('pending', 'active') AND " which           \
-                 " AND " LIST_SEEN "ORDER BY session_id, n"
+    SELECT_LEASE "WHERE closed = 0 AND " IS_OPEN " AND " which " AND " LIST_SEEN                   \
+                 "ORDER BY session_id, n"
 
 #define OF_ACTIVE_SESSIONS(column)                                                                 \
     "session_id IN (SELECT session_id FROM sandboxes WHERE " column " = ?"                         \

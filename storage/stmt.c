@@ -45,7 +45,13 @@ void prepared_free_all(struct prepared **cache)
 
 int stmt_open(struct stmt *st, struct conn *conn, const char *what, const char *sql, struct err *e)
 {
-    *st = (struct stmt){.conn = conn, .what = what};
+    st->conn = conn;
+    st->what = what;
+    st->handle = NULL;
+    st->prepared = NULL;
+    st->bound = st->read = st->ids_n = 0;
+    st->bind_rc = SQLITE_OK;
+    st->bad_read = NULL;
     struct prepared *p;
     HASH_FIND_PTR(conn->prepared, &sql, p);
     if (p == NULL && prepared_new(conn, sql, &p, e) != 0) {
@@ -178,8 +184,10 @@ void bind_blob(struct stmt *st, const void *data, size_t len)
 
 void bind_id(struct stmt *st, const struct id *id)
 {
-    note_bind(
-        st, sqlite3_bind_text(st->handle, ++st->bound, ID_STR(id), ID_TEXT - 1, SQLITE_TRANSIENT));
+    bool kept = st->ids_n < STMT_IDS;
+    char *text = id_format(id, kept ? st->ids[st->ids_n++] : (char[ID_TEXT]){0});
+    note_bind(st, sqlite3_bind_text(st->handle, ++st->bound, text, ID_TEXT - 1,
+                                    kept ? SQLITE_STATIC : SQLITE_TRANSIENT));
 }
 
 void bind_id_or_null(struct stmt *st, const struct id *id)

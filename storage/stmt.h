@@ -22,6 +22,8 @@
 #include "leasehold/arena.h"
 #include "leasehold/id.h"
 
+#define STMT_IDS 6 /* texts of ids that a run keeps itself; SQLite copies further ones */
+
 struct stmt {
     struct conn *conn;
     const char *what; /* the thing it is about, for messages */
@@ -30,6 +32,8 @@ struct stmt {
     int bound, read;
     int bind_rc;          /* first failed bind */
     const char *bad_read; /* why a column could not be taken over; NULL: none */
+    int ids_n;
+    char ids[STMT_IDS][ID_TEXT]; /* bound, so it stays where it is until the end of the run */
 };
 
 /* `sql` must be a literal: the cache goes by its address. One run of it at a time. */

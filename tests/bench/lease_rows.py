@@ -7,7 +7,7 @@ import uuid
 COLUMNS = (
     "lease_id, session_id, chat_id, user_id, api_key_id, scope, use_kind, max_connections, state,"
     " issued_at, expires_at, max_expires_at, revoked_at, revoked_reason, grant_seq, ep, kid, cnf_jkt,"
-    " consumed_at, renewed_kid"
+    " consumed_at, renewed_kid, closed"
 )
 
 
@@ -17,12 +17,13 @@ def plant(gateway, lease_ids, n, state, expires_at_ms):
     marks = ",".join("?" * len(lease_ids))
     models = db.execute(f"SELECT {COLUMNS} FROM leases WHERE lease_id IN ({marks})", lease_ids).fetchall()
     at = [name.strip() for name in COLUMNS.split(",")]
-    state_at, expires_at = at.index("state"), at.index("expires_at")
+    state_at, closed_at, expires_at = (at.index(name) for name in ("state", "closed", "expires_at"))
 
     def rows():
         for number in range(n):
             row = list(models[number % len(models)])
             row[0], row[state_at], row[expires_at] = str(uuid.uuid4()), state, expires_at_ms
+            row[closed_at] = int(state == "closed")
             yield row
 
     with db:

@@ -262,6 +262,38 @@ static void leases_are_found_by_their_chat_session_and_user(void **state)
     }
 }
 
+static int64_t count_leases(const struct fixture *f, const char *which)
+{
+    char sql[128];
+    sqlite3 *db;
+    sqlite3_stmt *st;
+    snprintf(sql, sizeof(sql), "SELECT COUNT(*) FROM leases WHERE %s", which);
+    assert_int_equal(sqlite3_open_v2(f->path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &st, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(st), SQLITE_ROW);
+    int64_t n = sqlite3_column_int64(st, 0);
+    sqlite3_finalize(st);
+    sqlite3_close(db);
+    return n;
+}
+
+static void what_was_closed_stands_among_the_open_no_more(void **state)
+{
+    struct fixture *f = *state;
+    sqlite3 *db = make_version_7(f);
+    assert_int_equal(sqlite3_exec(db,
+                                  "UPDATE leases SET state = 'closed' WHERE lease_id ="
+                                  " (SELECT MIN(lease_id) FROM leases)",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
+    sqlite3_close(db);
+    fixture_open(f);
+    int64_t closed = count_leases(f, "closed = 1");
+    assert_true(closed > 0);
+    assert_int_equal(closed, count_leases(f, "state = 'closed'"));
+    assert_int_equal(LEASES - closed, count_leases(f, "closed = 0"));
+}
+
 /* A session may have many more that are closed. */
 static void open_leases_of_a_session_are_found_without_the_closed_ones(void **state)
 {
@@ -273,7 +305,7 @@ static void open_leases_of_a_session_are_found_without_the_closed_ones(void **st
     assert_int_equal(
         sqlite3_prepare_v2(db,
                            "EXPLAIN QUERY PLAN SELECT ep FROM leases WHERE session_id = ?"
-                           " AND n > ? AND state <> 'closed' ORDER BY n LIMIT 1",
+                           " AND n > ? AND closed = 0 ORDER BY n LIMIT 1",
                            -1, &st, NULL),
         SQLITE_OK);
     assert_int_equal(sqlite3_step(st), SQLITE_ROW);
@@ -291,6 +323,7 @@ int main(void)
         T(a_migration_hides_no_broken_entry),
         T(every_lease_is_kept_in_the_order_of_issue),
         T(leases_are_found_by_their_chat_session_and_user),
+        T(what_was_closed_stands_among_the_open_no_more),
         T(open_leases_of_a_session_are_found_without_the_closed_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
