@@ -35,4 +35,14 @@ enum token_verdict token_read_claims(const struct token_parts *parts, struct tok
 /* The first claim whose value breaks a rule that needs no verifier; NULL: all are right. */
 const char *token_claims_fault(const struct token_claims *c);
 
+/* Of all bytes of a token, its signature among them. */
+struct token_digest {
+    uint8_t bytes[32];
+};
+
+/* Fills *ret either way. */
+bool token_memo_knows(struct token_memo *memo, const char *token, size_t len,
+                      struct token_digest *ret);
+void token_memo_learn(struct token_memo *memo, const struct token_digest *digest);
+
 #endif

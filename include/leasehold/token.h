@@ -120,6 +120,24 @@ int token_mint(const struct keyset *ks, const struct token_claims *claims, struc
 enum token_verdict token_verify(const struct keyset *ks, const char *token, size_t len,
                                 const struct token_expect *expect, struct token_claims *ret);
 
+/*
+ * What a verifier that meets the same tokens again remembers: that the signature of exactly these bytes
+ * was found good. It stands for that one step, by far the dearest, and for nothing else: form, whether
+ * the key is in the set and vouches, claims, audience, generation and times are judged each time. A key's
+ * name is the digest of the key, so a remembered signature can be none of another key. Holds SHA-256
+ * digests of a few tokens, good ones only, so that bad ones push nothing out. One thread.
+ */
+struct token_memo;
+struct token_memo *token_memo_new(void); /* NULL without memory */
+void token_memo_free(struct token_memo *memo);
+void token_memo_forget(struct token_memo *memo);       /* all: the keys have changed */
+size_t token_memo_hits(const struct token_memo *memo); /* signatures not verified again */
+
+/* token_verify with a memory; NULL: without. */
+enum token_verdict token_verify_again(struct token_memo *memo, const struct keyset *ks,
+                                      const char *token, size_t len,
+                                      const struct token_expect *expect, struct token_claims *ret);
+
 /* The header and claims checks without key and signature: for the fuzzer and introspection. */
 enum token_verdict token_parse(const char *token, size_t len, struct token_claims *ret);
 

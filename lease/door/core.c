@@ -122,7 +122,10 @@ struct door_core *door_core_new(const struct door_core_config *config,
     if (!c)
         return NULL;
     c->keys = keyset_new();
-    if (!c->keys) {
+    c->memo = token_memo_new();
+    if (!c->keys || !c->memo) {
+        keyset_free(c->keys);
+        token_memo_free(c->memo);
         free(c);
         return NULL;
     }
@@ -147,6 +150,7 @@ void door_core_free(struct door_core *c)
         free(lease);
     }
     keyset_free(c->keys);
+    token_memo_free(c->memo);
     free(c);
 }
 
@@ -258,6 +262,7 @@ static int keys_swap(struct door_core *c, const struct list *list, struct err *e
         return -1;
     keyset_free(c->keys);
     c->keys = ks;
+    token_memo_forget(c->memo);
     return 0;
 }
 

@@ -161,7 +161,8 @@ void door_core_present(struct door_core *c, struct door_peer *peer, const char *
     if (peer->state != PEER_NEW)
         return;
     if (core_may_admit(c, now_us))
-        v = verdict_of_token(token_verify(c->keys, token, len, &expect, &peer->claims));
+        v = verdict_of_token(
+            token_verify_again(c->memo, c->keys, token, len, &expect, &peer->claims));
     if (v.code == VERDICT_ADMIT)
         v = judge(c, peer, now_us);
     peer_settle(c, peer, v, now_us);

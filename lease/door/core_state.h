@@ -32,6 +32,7 @@ struct door_core {
     struct door_core_io io;
     enum door_state state;
     struct keyset *keys;
+    struct token_memo *memo;   /* of signatures alone: whatever can change is asked each time */
     struct door_lease *leases; /* by jti */
     struct door_lease *busy;   /* those with peers: what timers and reports walk */
     struct door_peer *waiting;
