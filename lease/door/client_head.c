@@ -1,15 +1,12 @@
 /* The upgrade: a head read strictly, and the answer to it. */
-#include <openssl/evp.h>
-#include <openssl/sha.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "client.h"
+#include "shake.h"
 
-#define BEARER      "Bearer "
-#define KEY_TEXT    24 /* 16 bytes in base64 */
-#define ACCEPT_TEXT 28 /* 20 */
-#define GUID        "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-#define LAST        "Connection: close\r\nContent-Length: 0\r\n\r\n"
+#define BEARER "Bearer "
+#define LAST   "Connection: close\r\nContent-Length: 0\r\n\r\n"
 
 static const char bad_request[] = "HTTP/1.1 400 Bad Request\r\n" LAST;
 static const char not_found[] = "HTTP/1.1 404 Not Found\r\n" LAST;
@@ -31,8 +28,8 @@ static bool key_is_good(const char *key)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-    return strlen(key) == KEY_TEXT && strspn(key, digits) == KEY_TEXT - 2 &&
-           strcmp(key + KEY_TEXT - 2, "==") == 0;
+    return strlen(key) == SHAKE_KEY_TEXT && strspn(key, digits) == SHAKE_KEY_TEXT - 2 &&
+           strcmp(key + SHAKE_KEY_TEXT - 2, "==") == 0;
 }
 
 /* Clients made of libwebsockets ask for "//" where the URL ends in a slash. */
@@ -57,16 +54,6 @@ static const char *fault_of(const struct http_head *head)
 
 /* --- the answer ------------------------------------------------------------------------------ */
 
-static void accept_make(const char *key, char out[static ACCEPT_TEXT + 1])
-{
-    unsigned char text[KEY_TEXT + sizeof(GUID)], sha[SHA_DIGEST_LENGTH];
-
-    memcpy(text, key, KEY_TEXT);
-    memcpy(text + KEY_TEXT, GUID, sizeof(GUID));
-    SHA1(text, sizeof(text) - 1, sha);
-    EVP_EncodeBlock((unsigned char *)out, sha, sizeof(sha));
-}
-
 /*
  * A browser takes an answer without a subprotocol for a failure when it has offered some, and would
  * show 1006 then and not our code. So of foreign ones the first is answered, and the close follows.
@@ -87,10 +74,10 @@ static void protocol_choose(const char *offer, char out[static CLIENT_NAME_MAX])
 
 static void accept_put(struct client *cl, const struct http_head *head)
 {
-    char text[256 + CLIENT_NAME_MAX], proof[ACCEPT_TEXT + 1], name[CLIENT_NAME_MAX];
+    char text[256 + CLIENT_NAME_MAX], proof[SHAKE_ACCEPT_TEXT + 1], name[CLIENT_NAME_MAX];
     int len;
 
-    accept_make(head->field[HDR_WS_KEY], proof);
+    shake_accept(head->field[HDR_WS_KEY], proof);
     protocol_choose(head->field[HDR_WS_PROTOCOL], name);
     len = snprintf(text, sizeof(text),
                    "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n"

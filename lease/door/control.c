@@ -1,43 +1,65 @@
 #include "control.h"
 
+#include <errno.h>
+#include <openssl/evp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 #include <utlist.h>
 
 #include "leasehold/arena.h"
 #include "leasehold/buf.h"
-#include "loop_lws.h"
+#include "leasehold/ws_reader.h"
+#include "shake.h"
+#include "wire.h"
 
 #define RETRY_FIRST_US 50000
 #define RETRY_MOST_US  1000000
+#define SHAKE_US       3000000 /* until the handshake has to be answered */
 #define PING_US        1000000
 #define OUT_MAX        (1024 * 1024) /* of a gateway that does not read */
 #define ARENA_MAX      (8 * DOOR_CONTROL_MAX)
-#define PIECE          65536
+#define ANSWER_MAX     4096
+#define PIECE          16384
 
-/* A message to be sent, masked in place on the way. */
+/* A message to be sent as a frame. */
 struct control_out {
     int type; /* enum door_msg_type */
     size_t len;
     struct control_out *prev, *next;
-    unsigned char data[]; /* LWS_PRE bytes, then the text */
+    uint8_t head_len;
+    unsigned char frame[]; /* header and text */
 };
 
 struct control {
     struct loop *loop;
     struct log *log;
     struct control_events events;
-    struct lws_vhost *vhost;
-    struct lws *wsi;
-    bool open, dropping;
+    struct wire wire;
+    bool there; /* the wire is open */
+    bool open;  /* and the handshake is done */
+    bool dropping;
+    char accept[SHAKE_ACCEPT_TEXT + 1]; /* what proves that the handshake was read */
     struct control_out *out;
     size_t out_bytes;
-    struct buf in;
+    struct ws_reader reader;
+    struct buf in; /* the answer to the handshake, then the message under way */
     int64_t retry_us;
     unsigned seed; /* of the jitter: doors must not come back all at once */
     struct loop_timer *retry_timer, *ping_timer;
 };
+
+static void drop(struct control *c)
+{
+    if (c->dropping || !c->there)
+        return;
+    c->dropping = true;
+    wire_close(&c->wire, false);
+}
 
 /* --- out ------------------------------------------------------------------------------------- */
 
@@ -45,7 +67,7 @@ static void out_free(struct control *c, struct control_out *o)
 {
     DL_DELETE(c->out, o);
     c->out_bytes -= o->len;
-    explicit_bzero(o->data, LWS_PRE + o->len); /* a HELLO holds the secret */
+    explicit_bzero(o->frame, o->head_len + o->len); /* a HELLO holds the secret */
     free(o);
 }
 
@@ -66,20 +88,23 @@ static bool out_has_room(struct control *c, size_t len)
     return !c->out || c->out_bytes + len <= OUT_MAX;
 }
 
+/* Masking protects what stands between from taking a message for something else. Nothing stands
+ * between two ends of a unix socket, so the mask is one that changes nothing: all zero. */
 static int out_add(struct control *c, int type, const struct buf *text)
 {
+    const struct ws_frame f = {.fin = true, .opcode = WS_TEXT, .len = text->len};
     struct control_out *o;
 
     if (!out_has_room(c, text->len))
         return -1;
-    o = malloc(sizeof(*o) + LWS_PRE + text->len);
+    o = malloc(sizeof(*o) + WS_HEADER_MAX + text->len);
     if (!o)
         return -1;
     *o = (struct control_out){.type = type, .len = text->len};
-    memcpy(o->data + LWS_PRE, text->data, text->len);
+    o->head_len = (uint8_t)ws_frame_put_masked(o->frame, &f);
+    memcpy(o->frame + o->head_len, text->data, text->len);
     DL_APPEND(c->out, o);
     c->out_bytes += o->len;
-    lws_callback_on_writable(c->wsi);
     return 0;
 }
 
@@ -93,7 +118,7 @@ void control_send(struct control *c, const struct door_msg *m)
     door_msg_encode(m, &text);
     if (!buf_ok(&text) || out_add(c, m->t, &text)) {
         log_event(c->log, LOG_WARNING, "control_queue_full");
-        control_reconnect(c);
+        drop(c);
     }
     if (text.data)
         explicit_bzero(text.data, text.size);
@@ -102,28 +127,39 @@ void control_send(struct control *c, const struct door_msg *m)
 
 bool control_is_idle(const struct control *c)
 {
-    return !c->open || (!c->out && !lws_partial_buffered(c->wsi));
+    return !c->open || (!c->out && wire_kept(&c->wire) == 0);
 }
 
-static int writable(struct control *c)
+void control_flush(struct control *c)
 {
-    struct control_out *o = c->out;
-    int n;
+    struct iovec frames[WIRE_FRAMES_MAX];
+    int n = WIRE_FRAMES_MAX;
 
-    if (c->dropping)
-        return -1;
-    if (!o)
-        return 0;
-    n = lws_write(c->wsi, o->data + LWS_PRE, o->len, LWS_WRITE_TEXT);
-    out_free(c, o);
-    if (c->out)
-        lws_callback_on_writable(c->wsi);
-    return n < 0 ? -1 : 0;
+    while (c->there && !c->dropping && c->out && n == WIRE_FRAMES_MAX) {
+        struct control_out *o;
+
+        n = 0;
+        DL_FOREACH (c->out, o) {
+            frames[n++] = (struct iovec){o->frame, o->head_len + o->len};
+            if (n == WIRE_FRAMES_MAX)
+                break;
+        }
+        n = wire_send(&c->wire, frames, n);
+        for (int i = 0; i < n; i++)
+            out_free(c, c->out);
+    }
+    if (c->there && !c->dropping && c->out)
+        wire_want(&c->wire);
+}
+
+static void writable(void *ctx)
+{
+    control_flush(ctx);
 }
 
 /* --- in -------------------------------------------------------------------------------------- */
 
-static int message_take(struct control *c)
+static int message_take(struct control *c, const char *text, size_t len)
 {
     struct arena *arena = arena_new(ARENA_MAX);
     struct err e = {0};
@@ -132,7 +168,7 @@ static int message_take(struct control *c)
 
     if (!arena)
         return -1;
-    r = door_msg_decode(c->in.data, c->in.len, arena, &m, &e);
+    r = door_msg_decode(text, len, arena, &m, &e);
     if (r == 0)
         r = c->events.message(c->events.ctx, &m, &e);
     if (r)
@@ -143,28 +179,109 @@ static int message_take(struct control *c)
     return r;
 }
 
-static int received(struct control *c, const char *in, size_t len)
+static int piece_take(struct control *c, const struct ws_event *event)
 {
-    int r = 0;
+    int r;
 
-    if (c->dropping)
+    if (event->first && event->fin)
+        return message_take(c, (const char *)event->data, event->len);
+    buf_add(&c->in, event->data, event->len);
+    if (!buf_ok(&c->in))
         return -1;
-    buf_add(&c->in, in, len);
-    if (!buf_ok(&c->in)) {
-        log_event(c->log, LOG_ERROR, "control_message_too_long");
-        return -1;
-    }
-    if (!lws_is_final_fragment(c->wsi))
+    if (!event->fin)
         return 0;
-    r = message_take(c);
-    if (c->in.size > PIECE)
-        buf_done(&c->in);
-    else
-        buf_reset(&c->in);
-    return r || c->dropping ? -1 : 0;
+    r = message_take(c, c->in.data, c->in.len);
+    buf_done(&c->in);
+    return r;
+}
+
+static void pong_put(struct control *c, const struct ws_event *event)
+{
+    const struct ws_frame f = {.fin = true, .opcode = WS_PONG, .len = event->len};
+    uint8_t head[WS_HEADER_MAX];
+
+    if (c->wire.blocked) /* a pong that is late is none */
+        return;
+    wire_put(&c->wire, head, ws_frame_put_masked(head, &f));
+    wire_put(&c->wire, event->data, event->len);
+    (void)wire_flush(&c->wire);
+}
+
+static void frames_take(struct control *c, uint8_t *data, size_t len)
+{
+    struct ws_event event = {.kind = WS_GOT_PONG};
+
+    while (event.kind != WS_GOT_MORE && !c->dropping) {
+        size_t used = ws_reader_next(&c->reader, data, len, SIZE_MAX, &event);
+
+        data += used;
+        len -= used;
+        if (event.kind == WS_GOT_PING)
+            pong_put(c, &event);
+        if (event.kind == WS_GOT_FAULT)
+            log_event(c->log, LOG_ERROR, "control_bad_frame", LF_STR("why", event.why));
+        if ((event.kind == WS_GOT_PIECE && piece_take(c, &event)) || event.kind == WS_GOT_CLOSE ||
+            event.kind == WS_GOT_FAULT)
+            drop(c);
+    }
 }
 
 /* --- the connection --------------------------------------------------------------------------- */
+
+static int established(struct control *c)
+{
+    struct door_msg m = {0};
+    struct err e = {0};
+
+    c->open = true;
+    loop_timer_stop(c->retry_timer);
+    c->reader = (struct ws_reader){.sender = WS_FROM_SERVER, .message_max = DOOR_CONTROL_MAX};
+    if (c->events.hello(c->events.ctx, &m, &e)) {
+        log_error(c->log, "hello_failed", &e);
+        return -1;
+    }
+    control_send(c, &m);
+    c->events.hello_sent(c->events.ctx, &m);
+    loop_timer_set(c->ping_timer, PING_US);
+    log_event(c->log, LOG_INFO, "gateway_connected");
+    return 0;
+}
+
+/* The answer to the handshake, as far as it has come; frames may stand right behind it. */
+static void answer_take(struct control *c, const uint8_t *data, size_t len)
+{
+    struct buf answer;
+    const char *end;
+    size_t head;
+
+    buf_add(&c->in, data, len);
+    end = buf_ok(&c->in) ? memmem(c->in.data, c->in.len, "\r\n\r\n", 4) : NULL;
+    head = end ? (size_t)(end - c->in.data) + 4 : 0;
+    if (!end && buf_ok(&c->in) && c->in.len < ANSWER_MAX)
+        return;
+    answer = c->in;
+    buf_init(&c->in, DOOR_CONTROL_MAX);
+    if (!end || head > ANSWER_MAX || strncmp(answer.data, "HTTP/1.1 101 ", 13) != 0 ||
+        !memmem(answer.data, head, c->accept, SHAKE_ACCEPT_TEXT) || established(c))
+        drop(c);
+    else
+        frames_take(c, (uint8_t *)answer.data + head, answer.len - head);
+    buf_done(&answer);
+}
+
+static void readable(void *ctx)
+{
+    struct control *c = ctx;
+    uint8_t piece[PIECE];
+    ssize_t n = c->dropping ? -1 : wire_read(&c->wire, piece, sizeof(piece));
+
+    if (n > 0 && c->open)
+        frames_take(c, piece, (size_t)n);
+    else if (n > 0)
+        answer_take(c, piece, (size_t)n);
+    else if (n == 0)
+        drop(c);
+}
 
 static void retry_later(struct control *c)
 {
@@ -176,57 +293,73 @@ static void retry_later(struct control *c)
     c->retry_us = c->retry_us * 2 < RETRY_MOST_US ? c->retry_us * 2 : RETRY_MOST_US;
 }
 
-static void ended(struct control *c)
+static void ended(void *ctx)
 {
+    struct control *c = ctx;
     bool was_open = c->open;
 
-    c->wsi = NULL;
-    c->open = false;
-    c->dropping = false;
+    c->there = c->open = c->dropping = false;
     out_clear(c, -1);
     buf_done(&c->in);
     loop_timer_stop(c->ping_timer);
+    loop_timer_stop(c->retry_timer);
     if (was_open)
         c->events.ended(c->events.ctx);
     retry_later(c);
 }
 
-static void connect_now(void *ctx)
+static int shake_begin(struct control *c)
 {
-    struct control *c = ctx;
-    struct lws_client_connect_info info = {
-        .context = loop_context(c->loop),
-        .vhost = c->vhost,
-        .address = "+" DOOR_CONTROL_SOCKET,
-        .path = DOOR_CONTROL_PATH,
-        .host = "localhost",
-        .protocol = DOOR_CONTROL_PROTOCOL,
-        .local_protocol_name = DOOR_CONTROL_PROTOCOL,
-        .ietf_version_or_minus_one = -1,
-        .opaque_user_data = c,
-        .pwsi = &c->wsi,
-    };
+    unsigned char random[SHAKE_KEY_BYTES], key[SHAKE_KEY_TEXT + 1];
+    char text[512];
+    int len;
 
-    /* A failure may have been told by CLIENT_CONNECTION_ERROR already. */
-    if (!lws_client_connect_via_info(&info))
-        retry_later(c);
+    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+        return -1;
+    EVP_EncodeBlock(key, random, sizeof(random));
+    shake_accept((const char *)key, c->accept);
+    len = snprintf(text, sizeof(text),
+                   "GET " DOOR_CONTROL_PATH " HTTP/1.1\r\nHost: localhost\r\n"
+                   "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+                   "Sec-WebSocket-Protocol: " DOOR_CONTROL_PROTOCOL "\r\n"
+                   "Sec-WebSocket-Key: %s\r\n\r\n",
+                   (const char *)key);
+    wire_put(&c->wire, text, (size_t)len);
+    return wire_flush(&c->wire);
 }
 
-static int established(struct control *c)
+static int dial(void)
 {
-    struct door_msg m = {0};
-    struct err e = {0};
+    struct sockaddr_un to = {.sun_family = AF_UNIX, .sun_path = DOOR_CONTROL_SOCKET};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
-    c->open = true;
-    if (c->events.hello(c->events.ctx, &m, &e)) {
-        log_error(c->log, "hello_failed", &e);
-        return -1;
+    if (fd < 0 || connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* Also when the handshake was not answered in time. */
+static void connect_now(void *ctx)
+{
+    static const struct wire_ops ops = {readable, writable, ended};
+    struct control *c = ctx;
+    int fd;
+
+    if (c->there) {
+        drop(c);
+        return;
     }
-    control_send(c, &m);
-    c->events.hello_sent(c->events.ctx, &m);
-    loop_timer_set(c->ping_timer, PING_US);
-    log_event(c->log, LOG_INFO, "gateway_connected");
-    return 0;
+    fd = dial();
+    if (fd < 0 || wire_open(&c->wire, c->loop, fd, NULL, &ops, c)) {
+        retry_later(c);
+        return;
+    }
+    c->there = true;
+    buf_init(&c->in, ANSWER_MAX + PIECE);
+    loop_timer_set(c->retry_timer, SHAKE_US);
+    if (shake_begin(c))
+        drop(c);
 }
 
 static void ping(void *ctx)
@@ -240,52 +373,9 @@ static void ping(void *ctx)
 
 void control_reconnect(struct control *c)
 {
-    if (!c->open || c->dropping)
-        return;
-    c->dropping = true;
-    lws_set_timeout(c->wsi, 1, LWS_TO_KILL_ASYNC);
+    if (c->open)
+        drop(c);
 }
-
-static int control_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
-                            size_t len)
-{
-    struct control *c;
-
-    (void)user;
-    switch ((int)reason) {
-    case LWS_CALLBACK_CLIENT_ESTABLISHED:
-    case LWS_CALLBACK_CLIENT_RECEIVE:
-    case LWS_CALLBACK_CLIENT_WRITEABLE:
-    case LWS_CALLBACK_CLIENT_CONNECTION_ERROR:
-    case LWS_CALLBACK_CLIENT_CLOSED:
-    case LWS_CALLBACK_WSI_DESTROY: /* alone when the handshake was not answered in time */
-        c = lws_get_opaque_user_data(wsi);
-        break;
-    default:
-        return 0;
-    }
-    if (!c)
-        return 0;
-    switch ((int)reason) {
-    case LWS_CALLBACK_CLIENT_ESTABLISHED:
-        c->wsi = wsi;
-        return established(c);
-    case LWS_CALLBACK_CLIENT_RECEIVE:
-        return received(c, in, len);
-    case LWS_CALLBACK_CLIENT_WRITEABLE:
-        return writable(c);
-    default:
-        lws_set_opaque_user_data(wsi, NULL);
-        ended(c);
-        return 0;
-    }
-}
-
-static const struct lws_protocols protocols[] = {{.name = DOOR_CONTROL_PROTOCOL,
-                                                  .callback = control_callback,
-                                                  .rx_buffer_size = PIECE,
-                                                  .tx_packet_size = PIECE},
-                                                 {0}};
 
 static void control_free(struct control *c)
 {
@@ -311,10 +401,7 @@ struct control *control_new(struct loop *l, struct log *log, const struct contro
         c->seed = (unsigned)loop_now_us();
     c->retry_timer = loop_timer_new(l, connect_now, c);
     c->ping_timer = loop_timer_new(l, ping, c);
-    if (c->retry_timer && c->ping_timer)
-        c->vhost = loop_vhost_new(
-            l, &(struct loop_vhost){.name = "control", .protocols = protocols, .user = c}, e);
-    if (!c->vhost) {
+    if (!c->retry_timer || !c->ping_timer) {
         err_set(e, ERR_INTERNAL, "cannot make the control connection");
         control_free(c);
         return NULL;

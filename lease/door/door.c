@@ -241,6 +241,7 @@ static void after_round(void *ctx)
         door_core_tick(d->core, now_us);
     next_us = server_step(d->server, now_us);
     door_core_flush(d->core, loop_now_us());
+    control_flush(d->control);
     if (door_core_wants_resync(d->core))
         control_reconnect(d->control);
     state_log(d);

@@ -1,6 +1,6 @@
 /*
- * The door's loop: one libwebsockets context on its poll loop, with file descriptors and timers of
- * our own on it. Everything here belongs to the one thread that calls loop_run.
+ * The door's loop: descriptors and timers on poll, which is the cheapest way to wait for a few. All of
+ * it belongs to the one thread that calls loop_run.
  */
 #ifndef LEASEHOLD_DOOR_LOOP_H
 #define LEASEHOLD_DOOR_LOOP_H
@@ -33,7 +33,7 @@ struct loop_fd_ops {
 
 struct loop_fd;
 
-/* Watches `fd` for reading; takes it on success. NULL: no memory or too many. */
+/* Watches `fd` for reading and has it never wait; takes it on success. NULL: no memory or too many. */
 struct loop_fd *loop_fd_add(struct loop *l, int fd, const struct loop_fd_ops *ops, void *ctx);
 void loop_fd_read(struct loop_fd *w, bool on);
 void loop_fd_write(struct loop_fd *w); /* `writable` is called once, when it is */

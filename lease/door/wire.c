@@ -4,11 +4,15 @@
 #include <limits.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define KEPT_MAX (1024u * 1024u) /* a frame, and the small ones that may wait beside it */
+#include "leasehold/door_proto.h"
+
+/* A frame, of which messages to the gateway are the longest, and the small ones beside it. */
+#define KEPT_MAX (DOOR_CONTROL_MAX + 64u * 1024u)
 
 /* --- TLS ------------------------------------------------------------------------------------- */
 
@@ -162,6 +166,8 @@ static void kept_sent(struct wire *w, size_t n)
     if (w->kept_at < w->kept.len)
         return;
     w->kept_at = 0;
+    if (w->kept.data)
+        explicit_bzero(w->kept.data, w->kept.size); /* the door's secret may have been in it */
     buf_done(&w->kept);
 }
 

@@ -44,7 +44,6 @@ LIBRARIES = {
         "gateway/http_callback.c",
         "gateway/ws_callback.c",
         "gateway/conn.c",
-        "lease/door/loop*",
         "gateway/cli/door_client.c",
     ],
     "uv.h": ["gateway/server*"],
