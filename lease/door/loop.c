@@ -257,6 +257,7 @@ static int wait(struct loop *l)
 
 void loop_run(struct loop *l, void (*after)(void *ctx), void *ctx)
 {
+    l->stopped = false;
     after(ctx);
     while (!l->stopped) {
         fds_turn(l, wait(l)); /* less than 0: a signal or no memory, both pass */
