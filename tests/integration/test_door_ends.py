@@ -425,6 +425,31 @@ class Flood(DoorTest):
         client.close()
         self.assert_serves(door)
 
+    def idle(self, door, source):
+        sock = socket.socket()
+        self.addCleanup(sock.close)
+        sock.bind((source, 0))
+        sock.connect(("127.0.0.1", door.port))
+        return sock
+
+    def test_a_flood_of_one_address_puts_out_nobody_of_another(self):
+        door = self.door()
+        waits = door.open(source="127.0.0.9")  # has not said its token yet
+        oldest = door.open()
+        flood = [self.idle(door, "127.0.0.1") for _ in range(150)]
+        others = [self.idle(door, f"127.0.0.{n}") for n in range(10, 20)]
+        self.assertEqual(oldest.wait_closed(), 4503)
+        flood[80].settimeout(5)
+        self.assertEqual(flood[80].recv(1), b"")
+        waits.send_text(json.dumps({"type": "auth", "token": door.grant()}))
+        self.assertEqual(json.loads(waits.recv()[1])["type"], "ready")
+        for sock in others:
+            sock.settimeout(0.01)
+            with self.assertRaises(TimeoutError):
+                sock.recv(1)
+        door.gateway.wait("DENY", verdict="crowded_out")
+        self.assert_serves(door)
+
     def test_running_out_of_descriptors_does_not_spin(self):
         door = self.door(start=False)
         door.start(descriptors=20)

@@ -252,9 +252,9 @@ class WsClient(WsConn):
 
     @classmethod
     def connect(cls, target, headers=None, protocols=(), path=None, timeout=5, ssl_context=None,
-                rcvbuf=None):
+                rcvbuf=None, source=None):
         """`target`: ws://… or wss://… or the path of a unix socket. Raises WsHandshakeError."""
-        sock, host, path = cls._open(target, path, timeout, ssl_context, rcvbuf)
+        sock, host, path = cls._open(target, path, timeout, ssl_context, rcvbuf, source)
         key = base64.b64encode(os.urandom(16)).decode()
         lines = ["GET %s HTTP/1.1" % path, "Host: %s" % host, "Upgrade: websocket",
                  "Connection: Upgrade", "Sec-WebSocket-Key: %s" % key, "Sec-WebSocket-Version: 13"]
@@ -277,7 +277,7 @@ class WsClient(WsConn):
         return conn
 
     @staticmethod
-    def _open(target, path, timeout, ssl_context, rcvbuf):
+    def _open(target, path, timeout, ssl_context, rcvbuf, source):
         if "://" not in target:
             sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             sock.settimeout(timeout)
@@ -289,6 +289,8 @@ class WsClient(WsConn):
         sock = socket.socket(socket.AF_INET6 if ":" in url.hostname else socket.AF_INET)
         if rcvbuf:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
+        if source:
+            sock.bind((source, 0))
         sock.settimeout(timeout)
         sock.connect((url.hostname, port))
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
