@@ -1,6 +1,7 @@
 #include "auth_state.h"
 
 #include <openssl/crypto.h>
+#include <openssl/evp.h>
 #include <openssl/rand.h>
 #include <openssl/sha.h>
 #include <stdio.h>
@@ -22,7 +23,11 @@ int auth_new(const struct config *cfg, struct auth **ret, struct err *e)
     if (!a)
         return err_set(e, ERR_INTERNAL, "no memory for the keys");
     a->cfg = cfg;
-    if (jwt_trust_new(cfg, &a->trust, e)) {
+    a->sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
+    if (!a->sha256)
+        err_set(e, ERR_INTERNAL, "SHA-256 does not work");
+    if (!a->sha256 || jwt_trust_new(cfg, &a->trust, e)) {
+        EVP_MD_free(a->sha256);
         free(a);
         return -1;
     }
@@ -61,6 +66,7 @@ void auth_free(struct auth *a)
     }
     auth_forget_proved(a);
     jwt_trust_free(a->trust);
+    EVP_MD_free(a->sha256);
     free(a);
 }
 
@@ -137,9 +143,11 @@ int auth_load(struct auth *a, struct store *store, struct err *e)
 
 /* --- check ----------------------------------------------------------------------------------- */
 
-static void secret_hash(const char *secret, uint8_t ret[static SHA256_DIGEST_LENGTH])
+/* Of what a caller shows. false: there is no memory for it. */
+static bool secret_hash(const struct auth *a, const char *secret,
+                        uint8_t ret[static SHA256_DIGEST_LENGTH])
 {
-    SHA256((const uint8_t *)secret, strlen(secret), ret);
+    return EVP_Digest(secret, strlen(secret), ret, NULL, a->sha256, NULL) == 1;
 }
 
 static struct entry *find(const struct auth *a, const char *credential, const char **ret_secret)
@@ -189,9 +197,8 @@ static int check_key(struct auth *a, const char *credential, int64_t now_ms, str
     struct entry *en = find(a, credential, &secret);
     uint8_t hash[SHA256_DIGEST_LENGTH];
 
-    secret_hash(secret, hash);
-    if (!en || CRYPTO_memcmp(hash, en->key.secret_hash, sizeof hash) ||
-        !auth_entry_usable(en, now_ms))
+    if (!secret_hash(a, secret, hash) || !en ||
+        CRYPTO_memcmp(hash, en->key.secret_hash, sizeof hash) || !auth_entry_usable(en, now_ms))
         return err_set(e, ERR_UNAUTHENTICATED, "the API key is missing or not valid");
     return auth_fill(en, now_ms, arena, ret, e);
 }
@@ -315,7 +322,7 @@ int auth_key_generate(struct api_key *key, char text[static API_KEY_TEXT], struc
         return err_set(e, ERR_INTERNAL, "no random bytes");
     base64url_encode(raw, sizeof raw, secret);
     id_random(&key->key_id);
-    secret_hash(secret, key->secret_hash);
+    SHA256((const uint8_t *)secret, strlen(secret), key->secret_hash);
     snprintf(text, API_KEY_TEXT, PREFIX "%s_%s", ID_STR(&key->key_id), secret);
     OPENSSL_cleanse(raw, sizeof raw);
     OPENSSL_cleanse(secret, sizeof secret);

@@ -23,7 +23,8 @@ struct auth {
     const struct config *cfg;
     struct jwt_trust *trust; /* NULL: no issuer */
     struct entry *entries;
-    struct proved *proved; /* tokens that were checked before */
+    struct proved *proved;    /* tokens that were checked before */
+    struct evp_md_st *sha256; /* fetched once: that costs as much as a sum */
     uint64_t last_version;
 };
 

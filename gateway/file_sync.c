@@ -143,15 +143,32 @@ struct look_row {
     struct file_look *l;
 };
 
+/* Its row goes with the chat's and tells whose that is: one look-up instead of two. */
+static int look_known(struct look_row *r, struct err *e)
+{
+    struct file_look *l = r->l;
+
+    if (!caller_may_see(&r->c->caller, &l->file.user_id))
+        return err_set(e, ERR_CHAT_NOT_FOUND, "no such chat");
+    l->chat.chat_id = *r->chat_id;
+    l->chat.user_id = l->file.user_id;
+    return 0;
+}
+
 static int look_row(struct store_tx *tx, void *arg, struct err *e)
 {
     struct look_row *r = arg;
+    struct file_look *l = r->l;
+    struct err why = {.code = ERR_CHAT_FILE_NOT_FOUND};
 
-    if (chat_visible(tx, &r->c->caller, r->chat_id, r->c->arena, &r->l->chat, e))
+    if (r->name && !store_file_find(tx, r->chat_id, r->name, &l->file, &why))
+        return look_known(r, e);
+    if (chat_visible(tx, &r->c->caller, r->chat_id, r->c->arena, &l->chat, e))
         return -1;
-    if (!r->name || !store_file_find(tx, r->chat_id, r->name, &r->l->file, e))
+    if (why.code == ERR_CHAT_FILE_NOT_FOUND)
         return 0;
-    return e->code == ERR_CHAT_FILE_NOT_FOUND ? 0 : -1;
+    *e = why;
+    return -1;
 }
 
 static int look_open(struct call *c, const struct id *chat_id, const char *name,

@@ -55,7 +55,7 @@ void file_look_done(struct file_look *l);
 /* The chat, if the caller may see it, and its directory. */
 int file_look_chat(struct call *c, const struct id *chat_id, struct file_look *ret,
                    struct err *e) MUST_CHECK;
-/* And a file of it; ERR_CHAT_FILE_NOT_FOUND. */
+/* And a file of it; ERR_CHAT_FILE_NOT_FOUND. Of the chat only the ids are sure to be there. */
 int file_look_at(struct call *c, const struct id *chat_id, const char *name, struct file_look *ret,
                  struct err *e) MUST_CHECK;
 /* Brings all rows of the chat up to date: what agents have made, changed and removed. */
