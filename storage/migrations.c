@@ -325,6 +325,55 @@ static const char leases_closed[] =
     "CREATE INDEX leases_of_key ON leases (api_key_id, n) WHERE closed = 0;"
     "CREATE INDEX leases_open ON leases (session_id, n) WHERE closed = 0;";
 
+/* The states are compared one by one: for a list of more than two SQLite builds a table each time that a
+ * row is written. */
+static const char leases_compared[] =
+    "ALTER TABLE leases RENAME TO leases_before;"
+    "DROP INDEX leases_of_session;"
+    "DROP INDEX leases_of_user;"
+    "DROP INDEX leases_of_key;"
+    "DROP INDEX leases_open;"
+
+    "CREATE TABLE leases ("
+    " n INTEGER PRIMARY KEY,"
+    " lease_id TEXT NOT NULL UNIQUE,"
+    " session_id TEXT NOT NULL REFERENCES sandboxes (session_id),"
+    " chat_id TEXT NOT NULL,"
+    " user_id TEXT NOT NULL,"
+    " api_key_id TEXT,"
+    " scope BIGINT NOT NULL,"
+    " use_kind TEXT NOT NULL CHECK (use_kind = 'multi' OR use_kind = 'once'),"
+    " max_connections BIGINT NOT NULL,"
+    " state TEXT NOT NULL CHECK (state = 'pending' OR state = 'active' OR state = 'revoking'"
+    "  OR state = 'expiring' OR state = 'unconfirmed' OR state = 'closed'),"
+    " issued_at BIGINT NOT NULL,"
+    " expires_at BIGINT NOT NULL,"
+    " max_expires_at BIGINT NOT NULL,"
+    " revoked_at BIGINT NOT NULL,"
+    " revoked_reason TEXT NOT NULL,"
+    " grant_seq BIGINT NOT NULL,"
+    " ep BIGINT NOT NULL,"
+    " kid TEXT NOT NULL,"
+    " cnf_jkt TEXT NOT NULL,"
+    " consumed_at BIGINT NOT NULL,"
+    " renewed_kid TEXT NOT NULL,"
+    " closed INTEGER NOT NULL DEFAULT 0"
+    "  CHECK ((closed = 1 AND state = 'closed') OR (closed = 0 AND state <> 'closed')));"
+
+    "INSERT INTO leases (n, lease_id, session_id, chat_id, user_id, api_key_id, scope, use_kind,"
+    " max_connections, state, issued_at, expires_at, max_expires_at, revoked_at, revoked_reason,"
+    " grant_seq, ep, kid, cnf_jkt, consumed_at, renewed_kid, closed)"
+    " SELECT n, lease_id, session_id, chat_id, user_id, api_key_id, scope, use_kind,"
+    " max_connections, state, issued_at, expires_at, max_expires_at, revoked_at, revoked_reason,"
+    " grant_seq, ep, kid, cnf_jkt, consumed_at, renewed_kid, closed"
+    " FROM leases_before ORDER BY n;"
+    "DROP TABLE leases_before;"
+
+    "CREATE INDEX leases_of_session ON leases (session_id, n);"
+    "CREATE INDEX leases_of_user ON leases (user_id, n);"
+    "CREATE INDEX leases_of_key ON leases (api_key_id, n) WHERE closed = 0;"
+    "CREATE INDEX leases_open ON leases (session_id, n) WHERE closed = 0;";
+
 const struct migration migrations[] = {
     {1, "people_and_chats", people_and_chats, NULL},
     {2, "sandboxes_and_leases", sandboxes_and_leases, NULL},
@@ -346,5 +395,6 @@ const struct migration migrations[] = {
     {18, "counted_files", counted_files, NULL},
     {19, "installation", installation, NULL},
     {20, "leases_closed", leases_closed, NULL},
+    {21, "leases_compared", leases_compared, NULL},
     {0},
 };
