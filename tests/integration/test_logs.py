@@ -13,7 +13,8 @@ import uuid
 
 from gateway import Gateway
 
-# Says each line on stderr and answers with it; "flood N" says N lines of 100 bytes, "exit" ends.
+# Says each line on stderr and answers with it; "flood N" says N lines of 100 bytes, "burst N" the same
+# at once; "exit" ends.
 AGENT = """
 import sys
 for line in sys.stdin:
@@ -24,6 +25,9 @@ for line in sys.stdin:
     if word == "flood":
         for i in range(int(n)):
             sys.stderr.write(f"{i:099}\\n")
+        sys.stderr.flush()
+    elif word == "burst":
+        sys.stderr.buffer.write(b"".join(b"%099d\\n" % i for i in range(int(n))))
         sys.stderr.flush()
     else:
         sys.stderr.write(line)
@@ -153,11 +157,12 @@ class Logs(unittest.TestCase):
         follower.wait_for(b"one\n")
         for lines in (3000, 40000):
             self.gateway.process.send_signal(signal.SIGSTOP)
-            self.say(f"flood {lines}")
+            self.say(f"burst {lines}")
             self.gateway.process.send_signal(signal.SIGCONT)
             follower.wait_for(b"%099d\n" % (lines - 1))
         told = b"leasehold: the agent said more than is kept before it could be read: a part is missing here\n"
-        whole, *rest = follower.data.split(told)
+        self.gateway.expect(200, "DELETE", self.path.removesuffix("/logs"))
+        whole, *rest = follower.wait_end().split(told)
         self.assertEqual(whole[:4 + 300000], b"one\n" + b"".join(b"%099d\n" % i for i in range(3000)))
         self.assertEqual(len(rest), 1)
         before = [int(line) for line in whole[4 + 300000:].splitlines() if len(line) == 99]
