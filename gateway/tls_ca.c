@@ -401,14 +401,19 @@ int tls_ca_renew(const struct config *cfg, struct tls_ca **ca, struct err *e)
 {
     struct tls_ca *fresh;
     bool internal = cfg->door.tls == DOOR_TLS_INTERNAL_CA;
+    bool same;
+    int rc = 0;
 
     if (cfg->door.tls == DOOR_TLS_OFF)
         return 0;
     if (tls_ca_new(cfg, &fresh, e))
         return -1;
-    if (internal && X509_cmp(fresh->cert, (*ca)->cert) && authorities_keep(fresh, *ca, cfg, e)) {
+    same = internal && !X509_cmp(fresh->cert, (*ca)->cert);
+    if (internal && !same)
+        rc = authorities_keep(fresh, *ca, cfg, e);
+    if (rc || (same && !strcmp(fresh->pem, (*ca)->pem))) {
         tls_ca_free(fresh);
-        return -1;
+        return rc;
     }
     fresh->before = *ca;
     *ca = fresh;

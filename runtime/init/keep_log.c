@@ -20,29 +20,31 @@ static void numbered(unsigned number, char ret[static 32])
     snprintf(ret, 32, KEEP_LOG_FILE ".%u", number);
 }
 
-/* A reader does without the second name: it only cannot tell any more what it has missed. */
-static void name_again(const struct keep_log *l)
+static void log_close(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+}
+
+/* The number is there before keep.log is another file: a reader that sees that finds the next one by
+ * it. Without links the number is given up, and a reader cannot tell any more what it has missed. */
+static int files_open(struct keep_log *l)
 {
     char name[32];
 
     numbered(l->number, name);
-    unlink(name);
-    if (link(KEEP_LOG_FILE, name) < 0)
-        return;
+    l->file_fd = open_new(name);
+    rename(KEEP_LOG_FILE, KEEP_LOG_FILE KEEP_OLD);
+    if (l->file_fd >= 0 && link(name, KEEP_LOG_FILE) < 0)
+        rename(name, KEEP_LOG_FILE);
+    l->times_fd = open_new(KEEP_TIMES_FILE);
+    l->written = l->marks = 0;
+    l->marked_ms = 0;
     if (l->number >= 2) {
         numbered(l->number - 2, name);
         unlink(name);
     }
-}
-
-static int files_open(struct keep_log *l)
-{
-    l->file_fd = open_new(KEEP_LOG_FILE);
-    l->times_fd = open_new(KEEP_TIMES_FILE);
-    l->written = l->marks = 0;
-    l->marked_ms = 0;
-    if (l->file_fd >= 0)
-        name_again(l);
     return l->file_fd < 0 || l->times_fd < 0 ? -1 : 0;
 }
 
@@ -58,15 +60,12 @@ int log_open(struct keep_log *l, struct fault *f)
     return 0;
 }
 
-/* The newest is kept. Without new files (a full disk) what comes is dropped. */
+/* The newest is kept. Without new files (a full disk) what comes is dropped until there are. */
 static void rotate(struct keep_log *l)
 {
-    if (l->file_fd >= 0)
-        close(l->file_fd);
-    if (l->times_fd >= 0)
-        close(l->times_fd);
+    log_close(&l->file_fd);
+    log_close(&l->times_fd);
     rename(KEEP_TIMES_FILE, KEEP_TIMES_FILE KEEP_OLD);
-    rename(KEEP_LOG_FILE, KEEP_LOG_FILE KEEP_OLD);
     l->number++;
     files_open(l);
 }
@@ -109,7 +108,7 @@ static void mark(struct keep_log *l)
 static void append(struct keep_log *l, const char *data, size_t len)
 {
     while (len > 0) {
-        if (l->written >= KEEP_LOG_MAX || l->marks >= KEEP_TIMES_MAX)
+        if (l->file_fd < 0 || l->written >= KEEP_LOG_MAX || l->marks >= KEEP_TIMES_MAX)
             rotate(l);
         size_t room = KEEP_LOG_MAX - l->written;
         size_t part = len < room ? len : room;
