@@ -24,6 +24,24 @@ static bool is_cut(struct s3_slice page)
     return s3_xml_text(page, "IsTruncated", cut, sizeof(cut)) && strcmp(cut, "true") == 0;
 }
 
+/* Where the next page begins, into `ret`. A list that does not go on would be asked for for ever. */
+static int go_on(struct s3_slice page, const char *name, char *ret, size_t size, bool *ret_moved,
+                 struct err *e)
+{
+    char next[TOKEN_TEXT];
+    if (!s3_xml_text(page, name, next, size < sizeof(next) ? size : sizeof(next))) {
+        return err_set(e, ERR_OBJECT_STORE_UNAVAILABLE, "the object store cuts a list short");
+    }
+    *ret_moved |= strcmp(next, ret) != 0;
+    snprintf(ret, size, "%s", next);
+    return 0;
+}
+
+static int stuck(struct err *e)
+{
+    return err_set(e, ERR_OBJECT_STORE_UNAVAILABLE, "a list of the object store has no end");
+}
+
 /* --- objects ---------------------------------------------------------------------------------- */
 
 static int tell_objects(struct s3_slice page,
@@ -57,12 +75,13 @@ int s3_list(struct objects *o, const char *prefix,
         rc = list_page(objects_s3_of(o), query, token[0] != '\0' ? 4 : 3, "a list of objects", &a,
                        e);
         struct s3_slice page = s3_answer_slice(&a);
+        bool moved = false;
         more = rc == 0 && is_cut(page);
-        if (more && !s3_xml_text(page, "NextContinuationToken", token, sizeof(token))) {
-            rc = err_set(e, ERR_OBJECT_STORE_UNAVAILABLE, "the object store cuts a list short");
+        if (more) {
+            rc = go_on(page, "NextContinuationToken", token, sizeof(token), &moved, e);
         }
         if (rc == 0) {
-            rc = tell_objects(page, each, ctx, e);
+            rc = more && !moved ? stuck(e) : tell_objects(page, each, ctx, e);
         }
         s3_answer_done(&a);
     }
@@ -102,9 +121,14 @@ int s3_uploads(struct objects *o, const char *prefix,
         struct s3_slice rest, entry;
         s3_answer_init(&a);
         rc = list_page(objects_s3_of(o), query, key[0] != '\0' ? 4 : 2, "a list of uploads", &a, e);
+        bool moved = false;
         rest = s3_answer_slice(&a);
-        more = is_cut(rest) && s3_xml_text(rest, "NextKeyMarker", key, sizeof(key)) &&
-               s3_xml_text(rest, "NextUploadIdMarker", id, sizeof(id));
+        more = rc == 0 && is_cut(rest);
+        if (more && (go_on(rest, "NextKeyMarker", key, sizeof(key), &moved, e) != 0 ||
+                     go_on(rest, "NextUploadIdMarker", id, sizeof(id), &moved, e) != 0 ||
+                     (!moved && stuck(e) != 0))) {
+            rc = -1;
+        }
         while (rc == 0 && s3_xml_next(&rest, "Upload", &entry)) {
             rc = tell_upload(entry, each, ctx, e);
         }

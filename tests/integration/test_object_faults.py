@@ -224,6 +224,19 @@ class Faults(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertNotIn(b"y", done.stdout)
 
+    def test_a_list_that_does_not_go_on_ends(self):
+        cut = "<R><IsTruncated>true</IsTruncated>{}</R>"
+        here = "<NextContinuationToken>t</NextContinuationToken>"
+        marks = "<NextKeyMarker>k</NextKeyMarker><NextUploadIdMarker>u</NextUploadIdMarker>"
+        for command, next_page in (("list", ""), ("list", here), ("uploads", ""), ("uploads", marks)):
+            with self.subTest(command=command, next_page=next_page):
+                page = Answer(200, {}, cut.format(next_page).encode())
+                self.proxy.rule = lambda _, page=page: page
+                with self.assertRaises(ObjectError) as caught:
+                    self.store.ask(command, "p")
+                self.assertEqual(caught.exception.code, "object_store_unavailable")
+                self.assertIn("list", str(caught.exception))
+
     def test_a_get_that_never_brings_anything_ends(self):
         self.store.put("k", data_of(MIB))
         self.proxy.rule = at_step("get", *[Cut(0)] * 99)
