@@ -56,14 +56,15 @@ int session_host_start(struct services *s, const struct sandbox_start *start,
 }
 
 int session_host_stop(struct services *s, const struct sandbox *sandbox, int64_t grace_ms,
-                      const struct trace_context *trace, struct err *e)
+                      const struct sandbox_door_gone *gone, const struct trace_context *trace,
+                      struct err *e)
 {
     struct measured m;
     int rc;
 
     measure(&m, s, METER_STOP_SANDBOX, trace);
     session_span_names(&m.span, sandbox);
-    rc = sandbox_host_stop(&s->host, sandbox, grace_ms, e);
+    rc = sandbox_host_stop(&s->host, sandbox, grace_ms, gone, e);
     if (rc)
         e->code = ERR_SANDBOX_STOP_FAILED;
     measured(&m, rc, e);

@@ -319,7 +319,7 @@ static int start_and_record(struct opening *op, struct err *e)
         return -1;
     if (!store_write(op->s->store, record_row, op, e))
         return 0;
-    if (session_host_stop(op->s, &op->sandbox, 0, &op->span.self, &why))
+    if (session_host_stop(op->s, &op->sandbox, 0, NULL, &op->span.self, &why))
         session_clean_failed(op->s, &op->sandbox.session_id, &why, &op->span.self);
     else
         spools_finish(op->s, &op->sandbox.session_id, &op->chat.chat_id);

@@ -168,7 +168,7 @@ static void removal_run(struct job *job)
 
     if (!is_over(s, &m->session_id))
         return;
-    if (session_host_stop(s, &gone, 0, NULL, &e))
+    if (session_host_stop(s, &gone, 0, NULL, NULL, &e))
         session_clean_failed(s, &m->session_id, &e, NULL);
     else
         session_cleaned(s, &m->session_id, "orphan", 0, NULL);

@@ -189,6 +189,32 @@ static int ended_row(struct store_tx *tx, void *arg, struct err *e)
     return 0;
 }
 
+/* What was said is taken into the history while the engine still removes. */
+struct last_words_taken {
+    struct services *s;
+    const struct sandbox *sandbox;
+    struct spool_last *last;
+};
+
+static void take_last_words(void *ctx)
+{
+    struct last_words_taken *t = ctx;
+
+    t->last = spools_finish_begin(t->s, &t->sandbox->session_id, &t->sandbox->chat_id);
+}
+
+static int stop_host(struct services *s, struct stopping *st, struct err *e)
+{
+    struct last_words_taken taken = {.s = s, .sandbox = &st->sandbox};
+    struct sandbox_door_gone gone = {.ctx = &taken, .fn = take_last_words};
+    int rc = session_host_stop(s, &st->sandbox, st->o->grace_ms, &gone, st->o->trace, e);
+
+    spools_finish_end(taken.last);
+    if (!rc) /* what its tools did becomes known with their end */
+        spools_finish(s, &st->o->session_id, &st->sandbox.chat_id);
+    return rc;
+}
+
 static int stop(struct services *s, struct stopping *st, struct err *e)
 {
     const struct session_stop *o = st->o;
@@ -199,9 +225,8 @@ static int stop(struct services *s, struct stopping *st, struct err *e)
         return 0;
     if (st->leases_n)
         wait_for_cut(s, &o->session_id);
-    if (session_host_stop(s, &st->sandbox, o->grace_ms, o->trace, e))
+    if (stop_host(s, st, e))
         return -1;
-    spools_finish(s, &o->session_id, &st->sandbox.chat_id);
     if (store_write_end(s->store, ended_row, st, e))
         return -1;
     if (!o->replacing)

@@ -82,7 +82,8 @@ int session_host_start(struct services *s, const struct sandbox_start *start,
                        const struct trace_context *trace, struct sandbox *ret,
                        struct err *e) MUST_CHECK;
 int session_host_stop(struct services *s, const struct sandbox *sandbox, int64_t grace_ms,
-                      const struct trace_context *trace, struct err *e) MUST_CHECK;
+                      const struct sandbox_door_gone *gone, const struct trace_context *trace,
+                      struct err *e) MUST_CHECK;
 int session_host_list(struct services *s,
                       int (*each)(void *ctx, const struct engine_seen *seen, struct err *e),
                       void *ctx, const struct trace_context *trace, struct err *e) MUST_CHECK;

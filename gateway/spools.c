@@ -272,7 +272,7 @@ int spools_open(struct services *s, const struct id *session_id, int64_t *ret_ma
 }
 
 /* Of the waiting thread and of the job; who leaves last frees it. */
-struct last {
+struct spool_last {
     struct job job;
     struct services *s;
     struct id session_id;
@@ -282,7 +282,7 @@ struct last {
     bool over;              /* lock */
 };
 
-static void last_leave(struct last *l)
+static void last_leave(struct spool_last *l)
 {
     if (atomic_fetch_sub(&l->owners, 1) > 1)
         return;
@@ -293,7 +293,7 @@ static void last_leave(struct last *l)
 
 static void last_run(struct job *job)
 {
-    struct last *l = (struct last *)((char *)job - offsetof(struct last, job));
+    struct spool_last *l = (struct spool_last *)((char *)job - offsetof(struct spool_last, job));
     struct err e;
 
     if (spool_ingest(l->s, &l->session_id, true, &e)) /* a clean-up round tries again */
@@ -307,12 +307,12 @@ static void last_run(struct job *job)
 
 static void last_done(struct job *job)
 {
-    last_leave((struct last *)((char *)job - offsetof(struct last, job)));
+    last_leave((struct spool_last *)((char *)job - offsetof(struct spool_last, job)));
 }
 
-static struct last *last_new(struct services *s, const struct id *session_id)
+static struct spool_last *last_new(struct services *s, const struct id *session_id)
 {
-    struct last *l = calloc(1, sizeof *l);
+    struct spool_last *l = calloc(1, sizeof *l);
     pthread_condattr_t attr;
 
     if (!l)
@@ -329,7 +329,7 @@ static struct last *last_new(struct services *s, const struct id *session_id)
     return l;
 }
 
-static void last_wait(struct last *l)
+static void last_wait(struct spool_last *l)
 {
     struct timespec until;
     int rc = 0;
@@ -351,17 +351,35 @@ static bool is_there(struct services *s, const struct id *session_id)
            tool_runs_exist(s, session_id);
 }
 
-void spools_finish(struct services *s, const struct id *session_id, const struct id *chat_id)
+static struct spool_last *finish_begin(struct services *s, const struct id *session_id,
+                                       const struct id *chat_id)
 {
-    struct last *l = is_there(s, session_id) ? last_new(s, session_id) : NULL;
+    struct spool_last *l = is_there(s, session_id) ? last_new(s, session_id) : NULL;
     struct err e;
 
-    if (!l)
-        return;
-    if (!lane_submit_keyed(s->file, chat_id, &l->job, &e))
-        last_wait(l);
-    else /* a clean-up round does it */
-        last_leave(l);
+    if (!l || !lane_submit_keyed(s->file, chat_id, &l->job, &e))
+        return l;
+    last_leave(l); /* a clean-up round does it */
     /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): it had two owners */
     last_leave(l);
+    return NULL;
+}
+
+struct spool_last *spools_finish_begin(struct services *s, const struct id *session_id,
+                                       const struct id *chat_id)
+{
+    return tool_runs_exist(s, session_id) ? NULL : finish_begin(s, session_id, chat_id);
+}
+
+void spools_finish_end(struct spool_last *l)
+{
+    if (!l)
+        return;
+    last_wait(l);
+    last_leave(l);
+}
+
+void spools_finish(struct services *s, const struct id *session_id, const struct id *chat_id)
+{
+    spools_finish_end(finish_begin(s, session_id, chat_id));
 }

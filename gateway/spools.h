@@ -23,7 +23,13 @@ void spools_cleanup(struct spools *sp);
  * to start it. *ret_max: bytes that may wait in it. */
 int spools_open(struct services *s, const struct id *session_id, int64_t *ret_max);
 
-/* The door has ended: waits (not for ever) until all that it has recorded is in the history. */
+/* The door has ended: all that it has recorded is taken into the history. The end waits for that, not for
+ * ever. NULL: there is nothing, or what was run for the agent is not over yet. */
+struct spool_last *spools_finish_begin(struct services *s, const struct id *session_id,
+                                       const struct id *chat_id);
+void spools_finish_end(struct spool_last *l); /* NULL: nothing */
+
+/* Door and sandbox have ended: waits (not for ever) until all that it has recorded is in the history. */
 void spools_finish(struct services *s, const struct id *session_id, const struct id *chat_id);
 
 #endif

@@ -55,17 +55,23 @@ static int get(struct engine_docker *d, const char *ref, struct docker_container
 
 /* --- the end --------------------------------------------------------------------------------- */
 
+/* One that fails is no reason to leave it: the removal kills. */
+static void docker_halt(struct engine *g, const struct engine_handle *h, int64_t grace_ms)
+{
+    struct err ignored;
+    (void)!docker_container_stop(((struct engine_docker *)g)->api, h->container_id, grace_ms,
+                                 &ignored);
+}
+
 static int docker_stop(struct engine *g, const char *run_path, const struct engine_handle *h,
                        int64_t grace_ms, struct err *e)
 {
     struct engine_docker *d = (struct engine_docker *)g;
     const char *session = strrchr(run_path, '/');
     char name[DOCKER_NAME_MAX];
-    struct err why;
     docker_name(session != NULL ? session + 1 : run_path, name);
-    /* A stop that fails is no reason to leave it: the removal kills. */
     if (grace_ms > 0)
-        (void)!docker_container_stop(d->api, h->container_id, grace_ms, &why);
+        docker_halt(g, h, grace_ms);
     if (docker_container_remove(d->api, h->container_id, e) < 0 ||
         docker_tools_remove(d, run_path, e) < 0 ||
         (d->uses_networks && docker_network_remove(d, name, e) < 0)) {
@@ -295,6 +301,7 @@ static const struct engine_vtable docker_vtable = {
     .image = docker_image,
     .pull = docker_pull,
     .start = docker_start,
+    .halt = docker_halt,
     .stop = docker_stop,
     .status = docker_status,
     .find = docker_find,

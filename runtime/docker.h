@@ -42,6 +42,9 @@ bool docker_is_tools(const struct engine_docker *d, const struct docker_labels *
 /* Asks the engine what it is, and keeps that for engine_info. */
 int docker_info_refresh(struct engine_docker *d, struct err *e) MUST_CHECK;
 
+/* Is it known to run docker-proxy beside each published port? (docker_daemon.c) */
+bool docker_daemon_has_proxy(const struct config_docker *cfg);
+
 int docker_watch_start(struct engine_docker *d, const struct engine_watch *w,
                        struct err *e) MUST_CHECK;
 void docker_watch_stop(struct engine_docker *d);

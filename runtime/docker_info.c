@@ -18,7 +18,8 @@ struct version {
 
 struct engine_told {
     struct list security; /* char * */
-    bool live_restore, memory_limit, pids_limit, cpu_limit;
+    bool live_restore, memory_limit, swap_limit, pids_limit, cpu_limit;
+    char *cgroup_driver;
 };
 
 static const struct field component_fields[] = {
@@ -37,6 +38,8 @@ static const struct field told_fields[] = {
     DOCKER_STRLIST("SecurityOptions", struct engine_told, security),
     DOCKER_BOOL("LiveRestoreEnabled", struct engine_told, live_restore),
     DOCKER_BOOL("MemoryLimit", struct engine_told, memory_limit),
+    DOCKER_BOOL("SwapLimit", struct engine_told, swap_limit),
+    DOCKER_STR("CgroupDriver", struct engine_told, cgroup_driver),
     DOCKER_BOOL("PidsLimit", struct engine_told, pids_limit),
     DOCKER_BOOL("CpuCfsQuota", struct engine_told, cpu_limit),
     {0},
@@ -99,9 +102,12 @@ static void judge(const struct version *v, const struct engine_told *t, struct e
     }
     if (!has_security(t, "name=seccomp"))
         WARN(info, "the engine has no seccomp filter for its containers");
-    if (!t->memory_limit || !t->pids_limit || !t->cpu_limit)
-        WARN(info, "the engine cannot limit:%s%s%s", t->memory_limit ? "" : " memory",
-             t->pids_limit ? "" : " pids", t->cpu_limit ? "" : " cpu");
+    if (strcmp(t->cgroup_driver, "none") == 0)
+        WARN(info, "the engine has no control groups: no limit of a profile is in force");
+    else if (!t->memory_limit || !t->swap_limit || !t->pids_limit || !t->cpu_limit)
+        WARN(info, "the engine cannot limit:%s%s%s%s", t->memory_limit ? "" : " memory",
+             t->swap_limit ? "" : " swap", t->pids_limit ? "" : " pids",
+             t->cpu_limit ? "" : " cpu");
 }
 
 static bool is_in_the_clear(const struct config_docker *cfg)
@@ -124,6 +130,8 @@ int docker_info_refresh(struct engine_docker *d, struct err *e)
         rc = ask(d, "/info", told_fields, &t, arena, e);
     if (rc == 0) {
         judge(&v, &t, &info);
+        if (docker_daemon_has_proxy(&d->cfg->docker))
+            WARN(&info, "userland-proxy is on: no sandbox needs it, and it is a process a port");
         if (is_in_the_clear(&d->cfg->docker))
             WARN(&info, "docker.base_url is tcp without tls: whoever reaches it is root");
         docker_api_version(d->api, api);

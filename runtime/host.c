@@ -380,24 +380,52 @@ static void tell_end(struct sandbox_host *h, const struct sandbox *s, const char
               LF_STR("detail", status.detail), LF_LAST_WORDS(&words));
 }
 
+static int end_door(const struct sandbox *s, const struct rundir *dir,
+                    const struct sandbox_door_gone *gone, struct err *e)
+{
+    if (door_process_stop(dir->path, (pid_t)s->door_pid, s->door_start, e))
+        return -1;
+    if (gone)
+        gone->fn(gone->ctx);
+    return 0;
+}
+
+/* A removal takes most of an end; where it is apart from it, the door ends before it, and what follows
+ * from that goes on beside it. The agent has the door for as long as its grace. */
+static int end_both(struct sandbox_host *h, const struct sandbox *s, const struct rundir *dir,
+                    const struct engine_handle *handle, int64_t grace_ms,
+                    const struct sandbox_door_gone *gone, struct err *e)
+{
+    struct engine *g = h->engine;
+    struct err why;
+    int rc;
+
+    if (!g->v->halt)
+        return g->v->stop(g, dir->path, handle, grace_ms, e) || end_door(s, dir, gone, e) ? -1 : 0;
+    if (grace_ms > 0)
+        g->v->halt(g, handle, grace_ms);
+    rc = end_door(s, dir, gone, &why);
+    if (g->v->stop(g, dir->path, handle, 0, e))
+        return -1;
+    return rc ? (*e = why, -1) : 0;
+}
+
 int sandbox_host_stop(struct sandbox_host *h, const struct sandbox *s, int64_t grace_ms,
-                      struct err *e)
+                      const struct sandbox_door_gone *gone, struct err *e)
 {
     struct engine_handle handle;
     struct rundir dir;
     struct err why;
+    bool found;
 
     if (rundir_paths(h->cfg->run_dir, &s->session_id, &dir, e))
         return -1;
     tell_end(h, s, dir.path);
     handle_of(s, &handle);
-    if (!handle.pid && h->engine->v->find(h->engine, dir.path, &handle, &why)) {
-        if (why.code != ERR_NOT_FOUND)
-            return *e = why, -1;
-    } else if (h->engine->v->stop(h->engine, dir.path, &handle, grace_ms, e)) {
-        return -1;
-    }
-    if (door_process_stop(dir.path, (pid_t)s->door_pid, s->door_start, e))
+    found = handle.pid || !h->engine->v->find(h->engine, dir.path, &handle, &why);
+    if (!found && why.code != ERR_NOT_FOUND)
+        return *e = why, -1;
+    if (found ? end_both(h, s, &dir, &handle, grace_ms, gone, e) : end_door(s, &dir, gone, e))
         return -1;
     return rundir_remove(&dir, e);
 }
@@ -472,7 +500,7 @@ static int sweep_one(void *ctx, const struct id *session_id, struct err *e)
 
     if (w->o->known(w->o->ctx, session_id))
         return 0;
-    rc = sandbox_host_stop(w->h, &s, 0, e); /* the next sweep tries again */
+    rc = sandbox_host_stop(w->h, &s, 0, NULL, e); /* the next sweep tries again */
     w->o->swept(w->o->ctx, session_id, rc ? e : NULL);
     w->n += !rc;
     return 0;

@@ -176,6 +176,10 @@ struct engine_vtable {
     int (*start)(struct engine *g, const struct engine_spec *spec, struct engine_handle *ret,
                  struct err *e);
 
+    /* Asks the sandbox to end and waits for that as long as the grace: a first half of stop, which then
+     * only removes. NULL: they are one. */
+    void (*halt)(struct engine *g, const struct engine_handle *h, int64_t grace_ms);
+
     /* Ends the sandbox: TERM, grace, KILL; returns once nothing of it runs. One that is gone
      * already is a success. ERR_SANDBOX_STOP_FAILED otherwise. */
     int (*stop)(struct engine *g, const char *run_path, const struct engine_handle *h,

@@ -59,10 +59,18 @@ int sandbox_host_pull(struct sandbox_host *h, const char *image, const struct en
 int sandbox_host_start(struct sandbox_host *h, const struct sandbox_start *start,
                        struct sandbox *ret, struct err *e) MUST_CHECK;
 
+/* Told, where the engine allows it, while the sandbox is still on its way out: its door has ended, so
+ * nothing more is said through it. On the calling thread. */
+struct sandbox_door_gone {
+    void *ctx;
+    void (*fn)(void *ctx);
+};
+
 /* Ends sandbox and door and removes the run directory. Nothing there is a success.
- * ERR_SANDBOX_STOP_FAILED: what is left is still named by the row; call again. */
+ * ERR_SANDBOX_STOP_FAILED: what is left is still named by the row; call again. `gone` may be
+ * NULL. */
 int sandbox_host_stop(struct sandbox_host *h, const struct sandbox *s, int64_t grace_ms,
-                      struct err *e) MUST_CHECK;
+                      const struct sandbox_door_gone *gone, struct err *e) MUST_CHECK;
 
 /* Are door and sandbox alive? If not, ret->reason says which ended how ("door_lost",
  * "exited(3)" …). */

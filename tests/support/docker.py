@@ -33,6 +33,8 @@ STOP_S = 30
 BUSYBOX = "/bin/busybox"
 APPLETS = "sh cat echo sleep ls id env head tail tr kill mkdir touch ln dd ps mount grep pwd wget ip nc stat chmod true false test".split()
 
+LEFT_OUT = ("__pycache__", "test", "tests", "lib2to3", "idlelib", "tkinter", "ensurepip", "distutils")
+
 
 class DockerError(Exception):
     """The engine did not do what a test needs."""
@@ -318,12 +320,14 @@ def scratch(program):
 
 def glibc(program):
     """A dynamic program of this machine with the libraries it names."""
-    files = {"bin/agent": program}
-    listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
-    for word in listed.split():
-        if word.startswith("/"):
-            files[word.lstrip("/")] = os.path.realpath(word)
-    return files
+    return {"bin/agent": program, **libraries(program)}
+
+
+def libraries(*programs):
+    """Those that these name, with the loader."""
+    listed = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=True).stdout
+    words = [w for w in listed.split() if w.startswith("/") and not w.endswith(":")]
+    return {word.lstrip("/"): os.path.realpath(word) for word in words}
 
 
 def musl(source, directory):
@@ -332,3 +336,18 @@ def musl(source, directory):
     path = os.path.join(directory, "musl-agent")
     subprocess.run([compiler, "-O1", "-o", path, "-x", "c", "-"], input=source, text=True, check=True)
     return {"bin/agent": path, "lib/ld-musl-x86_64.so.1": os.path.realpath("/lib/ld-musl-x86_64.so.1")}
+
+
+def python():
+    """The Python of this machine, without what no agent of a test needs."""
+    program = os.path.realpath(needed("/usr/bin/python3", "python3"))
+    files = {"usr/bin/python3": program}
+    lib = "/usr/lib/" + os.path.basename(program)
+    for directory, below, names in os.walk(lib):
+        below[:] = [n for n in below if n not in LEFT_OUT]
+        for name in names:
+            path = os.path.join(directory, name)
+            if name.endswith((".py", ".so")) and os.path.isfile(path):
+                files[path.lstrip("/")] = path
+    modules = [path for path in files.values() if path.endswith(".so")]
+    return {**files, **libraries(program, *modules)}
