@@ -131,6 +131,21 @@ class Faults(unittest.TestCase):
         self.assertTrue(self.nothing_left())
 
 
+    def test_nothing_new_starts_when_the_old_one_cannot_be_ended(self):
+        self.start(sandbox={"ttl_seconds": 1, "cleanup_interval_seconds": 60})
+        sandbox = self.assert_opens()
+        time.sleep(1.2)
+        self.proxy.rule = lambda method, path: (
+            answer(500, b'{"message":"device busy"}') if method == "DELETE" else None
+        )
+        answered = self.gateway.expect(500, "POST", "/sandboxes", {"chat_id": self.chat})
+        self.assertEqual(answered["code"], "sandbox_stop_failed")
+        found = self.gateway.expect(200, "GET", f"/sandboxes?chat_id={self.chat}")["items"]
+        self.assertEqual([s["session_id"] for s in found], [sandbox["session_id"]])
+        self.proxy.rule = lambda method, path: None
+        self.assertNotEqual(self.assert_opens()["session_id"], sandbox["session_id"])
+
+
 class FullDisk(unittest.TestCase):
     def test_a_full_disk_of_the_engine_is_said_and_leaves_nothing(self):
         docker = Docker(start=False)

@@ -13,6 +13,11 @@ from gateway import Gateway, merge
 
 
 class OnDocker(test_transports.Bytes):
+    # Nothing of these depends on what the agent runs in.
+    test_many_small_messages_keep_their_edges_and_order = None
+    test_eight_clients_have_a_connection_each_and_never_meet = None
+    test_a_ping_of_the_agent_is_answered = None
+
     @classmethod
     def setUpClass(cls):
         cls.docker = Docker()

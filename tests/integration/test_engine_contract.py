@@ -8,6 +8,7 @@ import glob
 import json
 import os
 import shutil
+import subprocess
 import tempfile
 import time
 import unittest
@@ -268,6 +269,75 @@ class Contract:
         self.assertIn("dependencies_host_path", answer["detail"])
         self.assertEqual(self.everything(), [])
 
+    def test_what_is_reused_and_replaced_is_told_with_its_own_names(self):
+        gateway = self.start(sandbox={"ttl_seconds": 1, "cleanup_interval_seconds": 60})
+        first, _ = gateway.open(self.chat)
+        gateway.open(self.chat)
+        time.sleep(1.2)
+        second, _ = gateway.open(self.chat)
+        self.assertEqual(second["generation"], first["generation"] + 1)
+        names = ("sandbox_created", "sandbox_reused", "sandbox_replaced", "sandbox_created")
+        told = [line for line in gateway.log_lines() if line["event"] in names]
+        self.assertEqual(tuple(line["event"] for line in told), names)
+        ids = [line["session_id"] for line in told]
+        self.assertEqual(ids, [first["session_id"]] * 2 + [second["session_id"]] * 2)
+        self.assertEqual(told[2]["previous_session_id"], first["session_id"])
+        self.assertEqual(told[2]["previous_container_id"], first["container_id"])
+        self.assertEqual(told[3]["container_id"], second["container_id"])
+        self.assertNotEqual(first["container_id"], second["container_id"])
+        self.assertEqual(len(self.running()), 1)
+
+    def test_a_chat_whose_directory_is_a_link_is_mounted_nowhere(self):
+        gateway = self.start()
+        sandbox, _ = gateway.open(self.chat)
+        gateway.expect(200, "POST", f"/sandboxes/{sandbox['session_id']}/stop", {})
+        pattern = os.path.join(gateway.dir, "data", "workspaces", "*", "chats", self.chat)
+        [chat] = glob.glob(pattern)
+        secret = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, secret)
+        for what in (os.path.join(chat, "files"), chat):
+            with self.subTest(os.path.basename(what)):
+                os.rename(what, what + ".away")
+                os.symlink(secret, what)
+                status, _, answer = gateway.rest("POST", "/sandboxes", {"chat_id": self.chat})
+                self.assertGreaterEqual(status, 400, answer)
+                self.assertEqual((self.everything(), os.listdir(secret)), ([], []))
+                os.unlink(what)
+                os.rename(what + ".away", what)
+        gateway.open(self.chat)
+
+    def test_a_start_that_cannot_be_recorded_is_undone(self):
+        late = {"name": "late", "transport": "tcp:7000", "command": self.LATE}
+        default = {"name": "default", "command": ["/run/leasehold/demo-agent"]}
+        overrides = {"profiles": [default, late], **self.overrides()}
+        gateway = self.gateway = Gateway.for_test(self, overrides, start=False)
+        data = os.path.join(gateway.dir, "data")
+        made = data + ".made"
+        shutil.copytree(data, made, symlinks=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m,mode=700", "tmpfs", data], check=True)
+        self.addCleanup(subprocess.run, ["umount", "-l", data], check=True)
+        subprocess.run(["cp", "-a", "--sparse=always", made + "/.", data], check=True)
+        gateway.start()
+        self.chat = gateway.new_chat()["chat_id"]
+        body = {"chat_id": self.chat, "profile": "late", "wait": False}
+        begun = gateway.expect(202, "POST", "/sandboxes", body)["sandbox"]
+        filler = os.path.join(data, "filler")
+        with open(filler, "wb", buffering=0) as out:
+            for size in (65536, 1):
+                try:
+                    while True:
+                        out.write(bytes(size))
+                except OSError:
+                    pass
+        path = f"/sandboxes/{begun['session_id']}"
+        self.wait("its end", lambda: gateway.expect(200, "GET", path)["status"] == "failed")
+        self.assertEqual(gateway.expect(200, "GET", path)["reason"], "start_failed")
+        self.wait("nothing left", lambda: self.everything() == [])
+        os.unlink(filler)
+        sandbox, _ = gateway.open(self.chat)
+        self.assertEqual(len(self.running()), 1)
+        gateway.expect(200, "POST", f"/sandboxes/{sandbox['session_id']}/stop", {})
+
     def wait(self, what, condition, seconds=15):
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -279,6 +349,12 @@ class Contract:
 
 class OnLocal(Contract, unittest.TestCase):
     ENGINE = "local"
+    LATE = [
+        "/usr/bin/python3",
+        "-c",
+        "import socket, time; time.sleep(2); s = socket.create_server(('127.0.0.1', 7000))\n"
+        "while True: s.accept()",
+    ]
 
     def overrides(self):
         return {"sandbox": {"engine": "local"}}
@@ -309,6 +385,7 @@ class OnLocal(Contract, unittest.TestCase):
 
 class OnDocker(Contract, unittest.TestCase):
     ENGINE = "docker"
+    LATE = ["/bin/sh", "-c", "sleep 2; while :; do nc -l -p 7000 </dev/null >/dev/null; done"]
 
     @classmethod
     def setUpClass(cls):
