@@ -13,7 +13,7 @@
 #include "meters.h"
 
 #define BATCH    64    /* records in one transaction */
-#define TAKEN    ".at" /* the name of the file that says how many bytes are taken in */
+#define MARKED   ".at" /* the name of the file that says how many bytes are taken in */
 #define PUNCH_BY 4096
 
 static int path_of(const struct services *s, const struct id *session_id, const char *suffix,
@@ -71,32 +71,34 @@ bool tool_runs_exist(const struct services *s, const struct id *session_id)
 
 /* --- how far we are ---------------------------------------------------------------------------- */
 
-static off_t taken_read(const char *path)
-{
-    char text[32];
-    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+#define MARK 21 /* bytes of the mark: a number of 20 digits and a line feed */
 
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    return (off_t)strtoll(text, NULL, 10);
+static int mark_write(int fd, off_t at, struct err *e)
+{
+    char text[MARK + 1];
+
+    snprintf(text, sizeof text, "%020lld\n", (long long)at);
+    return pwrite(fd, text, MARK, 0) == MARK
+               ? 0
+               : err_sys(e, ERR_INTERNAL, errno, "note how many tool runs are told");
 }
 
-static int taken_write(const char *path, off_t at, struct err *e)
+/* Written before anything is told: on a full disk nothing is told again and again, because there later
+ * writes are in their place. */
+static int mark_open(const char *path, off_t *ret_at, struct err *e)
 {
-    char text[32], temporary[PATH_MAX + 8];
-    int len = snprintf(text, sizeof text, "%lld\n", (long long)at), fd;
-    bool ok;
+    char text[MARK + 1] = "";
+    int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 
-    snprintf(temporary, sizeof temporary, "%s.new", path);
-    fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-    ok = fd >= 0 && write(fd, text, (size_t)len) == len;
-    if (fd >= 0)
-        close(fd);
-    if (ok && rename(temporary, path) == 0)
-        return 0;
-    return err_sys(e, ERR_INTERNAL, errno, "note how many tool runs are told");
+    if (fd < 0)
+        return err_sys(e, ERR_INTERNAL, errno, "open how many tool runs are told");
+    *ret_at = 0;
+    if (pread(fd, text, MARK, 0) == MARK)
+        *ret_at = (off_t)strtoll(text, NULL, 10);
+    if (!mark_write(fd, *ret_at, e))
+        return fd;
+    close(fd);
+    return -1;
 }
 
 /* --- records ----------------------------------------------------------------------------------- */
@@ -182,38 +184,49 @@ static void set_free(int fd, off_t at)
         (void)!fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, whole);
 }
 
-static int take_all(struct taking *t, int fd, const char *taken_path, struct err *e)
+static int take_all(struct taking *t, int fd, int mark_fd, off_t at, struct err *e)
 {
-    off_t at = taken_read(taken_path);
     ssize_t n;
 
     while ((n = pread(fd, t->records, sizeof t->records, at)) >= (ssize_t)sizeof *t->records) {
         t->n = (size_t)n / sizeof *t->records;
         at += (off_t)(t->n * sizeof *t->records);
-        if (take_batch(t, e) || taken_write(taken_path, at, e))
+        if (take_batch(t, e) || mark_write(mark_fd, at, e))
             return -1;
     }
     set_free(fd, at);
     return n < 0 ? err_sys(e, ERR_INTERNAL, errno, "read the file of tool runs") : 0;
 }
 
+static int take_marked(struct taking *t, int fd, const char *mark_path, struct err *e)
+{
+    off_t at;
+    int mark_fd = mark_open(mark_path, &at, e), rc;
+
+    if (mark_fd < 0)
+        return -1;
+    rc = take_all(t, fd, mark_fd, at, e);
+    close(mark_fd);
+    return rc;
+}
+
 int tool_runs_take(struct services *s, const struct id *session_id, bool final, struct err *e)
 {
-    char path[PATH_MAX], taken_path[PATH_MAX];
+    char path[PATH_MAX], mark_path[PATH_MAX];
     struct taking t = {.s = s, .session_id = *session_id};
     int fd, rc;
 
     if (path_of(s, session_id, "", path, sizeof path, e) ||
-        path_of(s, session_id, TAKEN, taken_path, sizeof taken_path, e))
+        path_of(s, session_id, MARKED, mark_path, sizeof mark_path, e))
         return -1;
     fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return errno == ENOENT ? 0 : err_sys(e, ERR_INTERNAL, errno, "open the file of tool runs");
-    rc = store_read(s->store, look, &t, e) || take_all(&t, fd, taken_path, e) ? -1 : 0;
+    rc = store_read(s->store, look, &t, e) || take_marked(&t, fd, mark_path, e) ? -1 : 0;
     close(fd);
     if (rc || !(final || t.over))
         return rc;
     unlink(path);
-    unlink(taken_path);
+    unlink(mark_path);
     return 0;
 }

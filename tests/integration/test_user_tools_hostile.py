@@ -90,7 +90,7 @@ SUBVERTED = """
 class Hostile(unittest.TestCase):
     def setUp(self):
         self.s = ToolSession(
-            self, {"sandbox": {"user_tools_timeout_seconds": 2, "user_tools_at_once": 2}}
+            self, {"sandbox": {"user_tools_timeout_seconds": 1, "user_tools_at_once": 2}}
         )
 
     def test_a_tool_is_neither_read_nor_changed_nor_seen(self):
@@ -111,7 +111,7 @@ class Hostile(unittest.TestCase):
             self.assertNotEqual(run(attempt)[0], 0, attempt)
         # While it runs, nothing of it stands in a file or process that the agent can see.
         status, output = run(
-            "sleep 1.5 | /opt/user-tools/says & sleep 0.5; "
+            "sleep 0.8 | /opt/user-tools/says & sleep 0.3; "
             f"grep -rsl {SECRET[:-1]}[l] /opt /run /workspace/chat/probe.py /tmp; "
             "for p in /proc/[0-9]*; do readlink $p/exe; tr '\\0' ' ' < $p/cmdline; "
             f"cat $p/root/opt/user-tools/says 2>/dev/null | grep {SECRET[:-1]}[l]; done; wait"
@@ -150,15 +150,15 @@ class Hostile(unittest.TestCase):
     def test_a_run_ends_with_its_time_with_its_asker_and_with_a_signal(self):
         self.s.script("beats", "(setsid sh -c 'while :; do echo b >> beat; sleep 0.1; done' &) ; "
                                "trap '' TERM HUP; sleep 60 & wait; sleep 60")
-        self.s.script("two", "trap 'echo caught; exit 4' INT; sleep 1.2 & wait; exit 0")
+        self.s.script("two", "trap 'echo caught; exit 4' INT; sleep 0.7 & wait; exit 0")
         run = self.s.open()
         status, output = run("/opt/user-tools/beats")
         self.assertEqual((status, "its time was over" in output), (124, True))
         self.assert_still()
-        run("/opt/user-tools/beats & p=$!; sleep 0.4; kill -9 $p; sleep 2.5; :> beat")
+        run("/opt/user-tools/beats & p=$!; sleep 0.3; kill -9 $p; sleep 2.3; :> beat")
         self.assert_still()
         # Sent to lease-tool, which the tool's own signal is. STOP is not the agent's to send.
-        self.assertEqual(run("/opt/user-tools/two & p=$!; sleep 0.4; kill -INT $p; wait $p"), (4, "caught"))
+        self.assertEqual(run("/opt/user-tools/two & p=$!; sleep 0.3; kill -INT $p; wait $p"), (4, "caught"))
         status, output = run("for i in 1 2 3; do /opt/user-tools/two & done; wait")
         self.assertEqual(output.count("as many tools run already"), 1)
 
