@@ -1,12 +1,14 @@
 #!/usr/bin/python3
 """Podman behind the `docker` engine, by its compatible API: the main job, and where it differs."""
 
+import os
 import unittest
+import uuid
 
 from docker import busybox
 from gateway import Gateway
 from podman import Podman
-from test_docker import ECHO, wait_for
+from test_docker import ECHO, SHELL, wait_for
 
 
 class OnPodman(unittest.TestCase):
@@ -19,6 +21,7 @@ class OnPodman(unittest.TestCase):
     def setUp(self):
         profiles = [
             {"name": "default", "command": list(ECHO)},
+            {"name": "shell", "command": list(SHELL)},
             {"name": "kata", "command": list(ECHO), "runtime": "kata"},
         ]
         settings = {"engine": "docker", "image": "localhost/lh/busybox"}
@@ -31,7 +34,8 @@ class OnPodman(unittest.TestCase):
                 "app": {"instance": self.id().rsplit(".", 1)[1][:60]},
             },
         )
-        self.chat = self.gateway.new_chat()["chat_id"]
+        self.user = str(uuid.uuid4())
+        self.chat = self.gateway.new_chat(self.user)["chat_id"]
 
     def test_the_main_job_runs_and_leaves_nothing(self):
         sandbox, grant = self.gateway.open(self.chat, lease={}, env={"A": "b"})
@@ -54,6 +58,19 @@ class OnPodman(unittest.TestCase):
         wait_for(self, "failed", lambda: self.gateway.expect(200, "GET", path)["status"] == "failed")
         self.assertEqual(self.gateway.expect(200, "GET", path)["reason"], "signaled(9)")
         self.assertEqual(self.podman.containers(), [])
+
+    def test_tools_that_an_agent_may_not_read_are_run_there_too(self):
+        tools = os.path.join(self.gateway.dir, "data", "workspaces", self.user, "tools")
+        os.makedirs(tools)
+        with open(os.path.join(tools, "says"), "w", encoding="ascii") as out:
+            out.write("#!/bin/sh\nread l; echo $l by $(id -u)\n")
+        os.symlink("says", os.path.join(tools, "link"))  # told, and no hindrance
+        _, grant = self.gateway.open(self.chat, lease={}, profile="shell")
+        client = self.gateway.connect(grant)
+        self.addCleanup(client.close)
+        client.send_text("echo run | /opt/user-tools/says")
+        self.assertEqual(client.recv(20)[1], b"run by 10003")
+        self.assertEqual(len(self.podman.containers()), 2)
 
     def test_a_runtime_that_it_would_ignore_is_refused(self):
         body = {"chat_id": self.chat, "profile": "kata"}
