@@ -4,6 +4,7 @@
 #include <openssl/rand.h>
 #include <openssl/sha.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,8 +17,7 @@
 #include "spools.h"
 #include "tool_runs.h"
 
-_Static_assert(USERTOOLS_BROKERED_MAX <= TOOLS_MAX && USERTOOLS_NAME_MAX <= TOOL_NAME_MAX + 1,
-               "what the store names the runtime can run");
+_Static_assert(USERTOOLS_NAME_MAX <= TOOL_NAME_MAX + 1, "what the store names the runtime can run");
 
 struct opening {
     struct services *s;
@@ -31,9 +31,8 @@ struct opening {
     bool replaces;
     char stopped[REASON_MAX]; /* by whom a start was given up that waited for its image */
     struct span span;
-    char brokered[USERTOOLS_BROKERED_MAX]
-                 [USERTOOLS_NAME_MAX]; /* tools that are run for the agent */
-    size_t brokered_n;
+    struct sandbox_tool *tools; /* of the user */
+    size_t tools_n;
     char secret[DOOR_SECRET_TEXT];
     struct buf cert_pem, key_pem; /* of the door's TLS; empty: plain */
 };
@@ -240,25 +239,36 @@ static void tool_refused(void *ctx, const char *name, const char *why)
               LF_STR("tool", name), LF_STR("reason", why));
 }
 
-static void tool_brokered(void *ctx, const char *name)
+static int tool_found(void *ctx, const char *name, bool brokered)
 {
     struct opening *op = ctx;
+    struct sandbox_tool *more = reallocarray(op->tools, op->tools_n + 1, sizeof *more);
 
-    snprintf(op->brokered[op->brokered_n++], USERTOOLS_NAME_MAX, "%s", name);
+    if (!more)
+        return -1;
+    op->tools = more;
+    more[op->tools_n] = (struct sandbox_tool){strdup(name), brokered};
+    return more[op->tools_n++].name ? 0 : -1;
 }
 
-/* Without a place to record their runs they are not run; the session is no less one. */
-static void name_brokered(struct opening *op, struct sandbox_start *start,
-                          const char *names[static USERTOOLS_BROKERED_MAX],
-                          char runs[static PATH_MAX])
+static void forget_tools(struct opening *op)
 {
+    for (size_t i = 0; i < op->tools_n; i++)
+        free(op->tools[i].name);
+    free(op->tools);
+}
+
+/* Without a place to record their runs the brokered ones are not run; the session is no less one. */
+static void name_tools(struct opening *op, struct sandbox_start *start, char runs[static PATH_MAX])
+{
+    size_t brokered_n = 0;
     struct err e;
 
-    for (size_t i = 0; i < op->brokered_n; i++)
-        names[i] = op->brokered[i];
-    start->brokered = names;
-    start->brokered_n = op->brokered_n;
-    if (!op->brokered_n)
+    start->tools = op->tools;
+    start->tools_n = op->tools_n;
+    for (size_t i = 0; i < op->tools_n; i++)
+        brokered_n += op->tools[i].brokered;
+    if (!brokered_n)
         return;
     if (tool_runs_make(op->s, &op->sandbox.session_id, runs, PATH_MAX, &e))
         log_error(op->s->log, "user_tools_unavailable", &e,
@@ -290,7 +300,6 @@ static int start_and_record(struct opening *op, struct err *e)
 {
     struct engine_image image;
     char files[PATH_MAX], history[PATH_MAX], tools[PATH_MAX], runs[PATH_MAX];
-    const char *brokered[USERTOOLS_BROKERED_MAX];
     const struct config_sandbox *cfg = &op->s->cfg->sandbox;
     struct sandbox_start start = {.sandbox = &op->sandbox,
                                   .profile = op->profile,
@@ -311,10 +320,10 @@ static int start_and_record(struct opening *op, struct err *e)
                                 sizeof history, e) ||
         usertools_prepare(
             cfg->chats_root, &op->chat.user_id,
-            &(struct usertools_report){op, tool_refused, tool_brokered, cfg->user_tools_gid}, tools,
+            &(struct usertools_report){op, tool_refused, tool_found, cfg->user_tools_gid}, tools,
             sizeof tools, e))
         return -1;
-    name_brokered(op, &start, brokered, runs);
+    name_tools(op, &start, runs);
     if (start_recorded(op, &start, e))
         return -1;
     if (!store_write(op->s->store, record_row, op, e))
@@ -475,6 +484,7 @@ static int open_or_fail(struct services *s, const struct session_open *o,
     span_id(&op.span, "chat.id", &o->chat_id);
     rc = open_chat(&op, e);
     arena_free(op.arena);
+    forget_tools(&op);
     OPENSSL_cleanse(op.secret, sizeof op.secret);
     if (op.key_pem.data)
         OPENSSL_cleanse(op.key_pem.data, op.key_pem.size);

@@ -130,16 +130,21 @@ static int step_secrets(struct start *st, struct err *e)
 
 static bool has_tools(const struct start *st)
 {
-    return st->in->brokered_n > 0 && st->in->tool_runs_path && geteuid() == 0;
+    return st->in->tool_runs_path && geteuid() == 0;
 }
 
 static int step_tools(struct start *st, struct err *e)
 {
     const struct config_sandbox *cfg = &st->h->cfg->sandbox;
 
-    return has_tools(st) ? tools_box_make(&st->dir, st->in->tool_runs_path, cfg->user_tools_uid,
-                                          cfg->user_tools_gid, e)
-                         : 0;
+    if (!has_tools(st))
+        return 0;
+    return tools_box_make(&st->dir, st->in->tool_runs_path, cfg->user_tools_uid,
+                          cfg->user_tools_gid, e) ||
+                   tools_links_make(&st->dir, st->in->tools, st->in->tools_n,
+                                    cfg->user_tools_mount_path, e)
+               ? -1
+               : 0;
 }
 
 static int engine_start(struct start *st, struct host_binds *b, struct err *e)

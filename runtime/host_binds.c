@@ -18,24 +18,18 @@ static int host_path(const char *key, const char *path, char ret[static PATH_MAX
     return 0;
 }
 
-/* In the place of each tool that it may run and not read, the agent sees what has it run. */
-static int bind_brokered(struct host_binds *b, const struct sandbox_host *h,
-                         const struct sandbox_start *in, struct err *e)
+/* The tools see the directory itself, the agent its links; the one with the static ones beside it. */
+static int bind_tools(struct host_binds *b, const struct config_sandbox *cfg,
+                      const struct rundir *dir, struct err *e)
 {
-    const char *dir = h->cfg->sandbox.user_tools_mount_path;
-    char bin_dir[PATH_MAX];
+    struct engine_bind *tools = &b->binds[HOST_BINDS_COMMON - 1];
 
-    if (!realpath(h->bin_dir, bin_dir) ||
-        (size_t)snprintf(b->client, sizeof b->client, "%s/" TOOL_CLIENT, bin_dir) >=
-            sizeof b->client)
-        return err_set(e, ERR_SANDBOX_START_FAILED, "no way to the directory of the programs");
-    for (size_t i = 0; i < in->brokered_n && i < TOOLS_MAX; i++) {
-        if ((size_t)snprintf(b->names[i], sizeof b->names[i], "%s/%s", dir, in->brokered[i]) >=
-            sizeof b->names[i])
-            return err_set(e, ERR_SANDBOX_START_FAILED,
-                           "sandbox.user_tools_mount_path is too long");
-        b->binds[b->binds_n++] = (struct engine_bind){b->client, b->names[i], false};
-    }
+    memcpy(b->of_tools, b->binds, sizeof b->of_tools);
+    if ((size_t)snprintf(b->static_tools, sizeof b->static_tools, "%s" TOOL_STATIC,
+                         cfg->user_tools_mount_path) >= sizeof b->static_tools)
+        return err_set(e, ERR_SANDBOX_START_FAILED, "sandbox.user_tools_mount_path is too long");
+    b->binds[b->binds_n++] = (struct engine_bind){tools->source, b->static_tools, false};
+    tools->source = dir->tools_links;
     return 0;
 }
 
@@ -48,7 +42,7 @@ static void fill_tools(struct host_binds *b, const struct config_sandbox *cfg,
         .box_path = dir->tools_box,
         .socket_path = dir->tools_socket,
         .runs_path = in->tool_runs_path,
-        .binds = b->binds,
+        .binds = b->of_tools,
         .binds_n = HOST_BINDS_COMMON,
         .tools_path = cfg->user_tools_mount_path,
         .timeout_ms = cfg->user_tools_timeout_seconds * 1000,
@@ -68,7 +62,7 @@ int host_binds_fill(struct host_binds *ret, const struct sandbox_host *h,
         {in->tools_path, cfg->user_tools_mount_path, false},
     };
 
-    memcpy(ret->binds, common, sizeof common);
+    memcpy(ret->binds, common, sizeof common); /* the tools are the last */
     ret->binds_n = HOST_BINDS_COMMON;
     if (host_path("dependencies_host_path", cfg->dependencies_host_path, ret->dependencies, e) ||
         host_path("lambda_tools_host_path", cfg->lambda_tools_host_path, ret->lambda_tools, e))
@@ -76,5 +70,5 @@ int host_binds_fill(struct host_binds *ret, const struct sandbox_host *h,
     if (!tools_dir)
         return 0;
     fill_tools(ret, cfg, in, tools_dir);
-    return bind_brokered(ret, h, in, e);
+    return bind_tools(ret, cfg, tools_dir, e);
 }

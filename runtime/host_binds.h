@@ -6,13 +6,13 @@
 #include "leasehold/tool_link.h"
 #include "rundir.h"
 
-#define HOST_BINDS_COMMON 5 /* of agent and tools */
+#define HOST_BINDS_COMMON 5
 
 struct host_binds {
-    char dependencies[PATH_MAX], lambda_tools[PATH_MAX], client[PATH_MAX];
-    char names[TOOLS_MAX][PATH_MAX / 8];
-    struct engine_bind binds[HOST_BINDS_COMMON + TOOLS_MAX];
+    char dependencies[PATH_MAX], lambda_tools[PATH_MAX], static_tools[PATH_MAX];
+    struct engine_bind binds[HOST_BINDS_COMMON + 1];
     size_t binds_n;
+    struct engine_bind of_tools[HOST_BINDS_COMMON];
     struct engine_tools tools;
 };
 

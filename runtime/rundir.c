@@ -23,6 +23,7 @@ int rundir_paths(const char *run_dir, const struct id *session_id, struct rundir
 
     snprintf(ret->path, sizeof ret->path, "%s/%s", run_dir, session);
     snprintf(ret->box, sizeof ret->box, "%s/%s/box", run_dir, session);
+    snprintf(ret->tools_links, sizeof ret->tools_links, "%s/%s/links", run_dir, session);
     snprintf(ret->tools_box, sizeof ret->tools_box, "%s/%s/tools", run_dir, session);
     if (n < 0 || (size_t)n >= sizeof ret->tools_socket)
         return err_set(e, ERR_SANDBOX_START_FAILED, "run_dir is too long a path");

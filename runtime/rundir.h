@@ -16,6 +16,7 @@ struct rundir {
     char box[PATH_MAX];       /* what the agent sees of it */
     char tools_box[PATH_MAX]; /* what the user's tools see of it, if there are any */
     char tools_socket[PATH_MAX];
+    char tools_links[PATH_MAX]; /* what the agent sees as the directory of tools */
 };
 
 /* Fills the paths; touches nothing. */

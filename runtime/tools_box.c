@@ -52,6 +52,35 @@ int tools_box_make(const struct rundir *r, const char *runs_path, int64_t uid, i
     return 0;
 }
 
+static int make_link(int dir, const struct sandbox_tool *t, const char *at, struct err *e)
+{
+    char target[PATH_MAX];
+    int n = t->brokered ? snprintf(target, sizeof target, BOX_DIR "/" TOOL_CLIENT)
+                        : snprintf(target, sizeof target, "%s" TOOL_STATIC "/%s", at, t->name);
+
+    if ((size_t)n >= sizeof target)
+        return err_set(e, ERR_SANDBOX_START_FAILED, "too long a path to the tool %.80s", t->name);
+    if (symlinkat(target, dir, t->name) == 0)
+        return 0;
+    return err_sys(e, ERR_SANDBOX_START_FAILED, errno, "make the link of the tool %.80s", t->name);
+}
+
+int tools_links_make(const struct rundir *r, const struct sandbox_tool *tools, size_t n,
+                     const char *at, struct err *e)
+{
+    int dir, rc = 0;
+
+    if (mkdir(r->tools_links, 0711) != 0 || chmod(r->tools_links, 0711) != 0)
+        return err_sys(e, ERR_SANDBOX_START_FAILED, errno, "make the directory of tools");
+    dir = open(r->tools_links, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir < 0)
+        return err_sys(e, ERR_SANDBOX_START_FAILED, errno, "open the directory of tools");
+    for (size_t i = 0; !rc && i < n; i++)
+        rc = make_link(dir, &tools[i], at, e);
+    close(dir);
+    return rc;
+}
+
 static bool is_ready(const char *runs_path)
 {
     struct stat st;

@@ -88,12 +88,7 @@ static const char *why_refused(int fd, const struct stat *st, enum kind *ret)
 
 /* --- one tool ---------------------------------------------------------------------------------- */
 
-struct preparing {
-    const struct usertools_report *report;
-    size_t brokered_n;
-};
-
-/* It stands in mounts and in requests. */
+/* It stands in requests and records. */
 static bool name_is_plain(const char *name)
 {
     static const char plain[] =
@@ -102,15 +97,11 @@ static bool name_is_plain(const char *name)
     return name[0] != '.' && name[strspn(name, plain)] == '\0' && strlen(name) < USERTOOLS_NAME_MAX;
 }
 
-static const char *why_not_brokered(const struct preparing *p, const char *name)
+static const char *why_not_brokered(const char *name)
 {
-    if (!p->report->brokered)
-        return "scripts and dynamic programs are not run here: link it statically";
-    if (!name_is_plain(name))
-        return "its name has other characters than letters, digits and ._+@-, or is too long";
-    if (p->brokered_n >= USERTOOLS_BROKERED_MAX)
-        return "the user has too many tools that are scripts or dynamic programs";
-    return NULL;
+    return name_is_plain(name) ? NULL
+                               : "its name has other characters than letters, digits and ._+@-, or "
+                                 "is too long";
 }
 
 /* Closed while its group changes. */
@@ -126,29 +117,28 @@ static int set_mode(int fd, const struct stat *st, mode_t mode, int64_t gid)
 }
 
 /* Symlinks and special files are of no use below a read-only bind; they are told, not touched. */
-static int prepare_file(struct preparing *p, int fd, const char *name, const struct stat *st,
-                        struct err *e)
+static int prepare_file(const struct usertools_report *report, int fd, const char *name,
+                        const struct stat *st, struct err *e)
 {
     enum kind kind = KIND_STATIC;
     const char *why = why_refused(fd, st, &kind);
     bool brokered;
 
     if (!why && kind != KIND_STATIC)
-        why = why_not_brokered(p, name);
+        why = why_not_brokered(name);
     brokered = !why && kind != KIND_STATIC;
     if (S_ISREG(st->st_mode) &&
-        set_mode(fd, st, why ? 0 : kind_modes[kind], brokered ? p->report->gid : -1) != 0)
+        set_mode(fd, st, why ? 0 : kind_modes[kind], brokered ? report->gid : -1) != 0)
         return err_sys(e, ERR_SANDBOX_START_FAILED, errno, "the mode of the user tool %.80s", name);
-    if (brokered) {
-        p->brokered_n++;
-        p->report->brokered(p->report->ctx, name);
-    }
-    if (why && p->report->refused)
-        p->report->refused(p->report->ctx, name, why);
-    return 0;
+    if (why && report->refused)
+        report->refused(report->ctx, name, why);
+    return !why && report->found(report->ctx, name, brokered)
+               ? err_set(e, ERR_INTERNAL, "no memory for the user's tools")
+               : 0;
 }
 
-static int prepare_one(struct preparing *p, int dir, const char *name, struct err *e)
+static int prepare_one(const struct usertools_report *report, int dir, const char *name,
+                       struct err *e)
 {
     struct stat st;
     int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -157,20 +147,19 @@ static int prepare_one(struct preparing *p, int dir, const char *name, struct er
     if (fd < 0 && errno != ELOOP && errno != ENXIO)
         return err_sys(e, ERR_SANDBOX_START_FAILED, errno, "the user tool %.80s", name);
     if (fd < 0) {
-        if (p->report->refused)
-            p->report->refused(p->report->ctx, name, "a symbolic link or a special file");
+        if (report->refused)
+            report->refused(report->ctx, name, "a symbolic link or a special file");
         return 0;
     }
     rc = fstat(fd, &st) != 0
              ? err_sys(e, ERR_SANDBOX_START_FAILED, errno, "the user tool %.80s", name)
-             : prepare_file(p, fd, name, &st, e);
+             : prepare_file(report, fd, name, &st, e);
     close(fd);
     return rc;
 }
 
 static int prepare_each(DIR *d, const struct usertools_report *report, struct err *e)
 {
-    struct preparing p = {.report = report};
     struct dirent *entry;
     int n = 0;
 
@@ -184,7 +173,7 @@ static int prepare_each(DIR *d, const struct usertools_report *report, struct er
         if (++n > TOOLS_MAX)
             return err_set(e, ERR_SANDBOX_START_FAILED, "the user has more than %d tools",
                            TOOLS_MAX);
-        if (prepare_one(&p, dirfd(d), entry->d_name, e))
+        if (prepare_one(report, dirfd(d), entry->d_name, e))
             return -1;
     }
     return 0;

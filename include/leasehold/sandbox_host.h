@@ -27,17 +27,23 @@ struct sandbox_host {
     void *wait_ctx;
 };
 
+struct sandbox_tool {
+    char *name;
+    bool brokered; /* the agent may run it and not read it, so it is run elsewhere */
+};
+
 struct sandbox_start {
     const struct sandbox *sandbox; /* its ids and generation */
     const struct config_profile *profile;
     const struct engine_image *image; /* sandbox_host_image */
     const char *files_path;           /* of the chat, checked (chatdir.h) */
     const char *history_md_path;
-    const char *tools_path;      /* of the user, checked (usertools.h) */
-    const char *const *brokered; /* names of those that the agent may run and not read … */
-    size_t brokered_n;           /* … TOOLS_MAX at most … */
-    const char *tool_runs_path;  /* … and where their runs are recorded; NULL: they are not run */
-    const char *secret;          /* of the control connection, DOOR_SECRET_TEXT */
+    const char *tools_path; /* of the user, checked (usertools.h) */
+    const struct sandbox_tool *tools;
+    size_t tools_n;
+    const char
+        *tool_runs_path; /* where runs of brokered ones are recorded; NULL: they are not run */
+    const char *secret;  /* of the control connection, DOOR_SECRET_TEXT */
     const char *cert_pem, *key_pem; /* of the door's TLS; NULL: plain */
     int spool_fd;                   /* of the history (spool.h), borrowed */
     int64_t spool_max;              /* bytes of it that may wait; 0: nothing is recorded */

@@ -1,7 +1,9 @@
 /*
  * How a user's scripts and dynamic programs are run for an agent that must not read them (docs/adr/0010).
  * They are run by leasetools, pid 1 of a second sandbox of the session under a uid of its own. In the
- * agent's sandbox lease-tool stands in the place of each of them. Header-only: both are static and use no
+ * agent's sandbox lease-tool stands in the place of each of them: the directory of tools that it sees has a
+ * link a tool, to lease-tool or to the static one itself in TOOL_STATIC beside it. (A mount for each would tell
+ * their names, and an agent may not list them.) Header-only: both are static and use no
  * library of ours.
  *
  * lease-tool connects to TOOL_SOCKET, one connection a run, and sends
@@ -27,12 +29,12 @@
 #define TOOL_RUNS    BOX_DIR "/runs"
 #define TOOL_RUNNER  "leasetools"
 #define TOOL_CLIENT  "lease-tool"
-#define TOOL_DIR_BOX "tools" /* its name in the box of the agent */
+#define TOOL_STATIC  ".static" /* behind the path of the directory of tools */
+#define TOOL_DIR_BOX "tools"   /* its name in the box of the agent */
 
 #define TOOL_REQUEST_MAX (256u * 1024)
 #define TOOL_WORDS_MAX   4096u
 #define TOOL_NAME_MAX    99u
-#define TOOLS_MAX        64u               /* of a user */
 #define TOOL_RUNS_MAX    (4 * 1024 * 1024) /* bytes on the disk that wait for the gateway */
 
 enum tool_word {

@@ -5,29 +5,28 @@
  *
  * Run but not read is held by the kernel for native static programs: mode 0111, a foreign owner, no
  * interpreter. A script must be read to be run, and a dynamic program is read by what LD_PRELOAD
- * names, so these are closed to agents, opened to the group of tools and told as `brokered`: they are run
+ * names, so these are closed to agents, opened to the group of tools and found `brokered`: they are run
  * for the agent elsewhere (docs/adr/0010). Anything else is closed (mode 0000) and told as `refused`.
  * Blocks: RUNTIME lane.
  */
 #ifndef LEASEHOLD_USERTOOLS_H
 #define LEASEHOLD_USERTOOLS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "leasehold/err.h"
 #include "leasehold/id.h"
 
-#define USERTOOLS_NAME_MAX     100 /* with its NUL; of a brokered one */
-#define USERTOOLS_BROKERED_MAX 64  /* of one user: each is a mount in the sandbox */
+#define USERTOOLS_NAME_MAX 100 /* with its NUL; of a brokered one */
 
 struct usertools_report {
     void *ctx;
     /* A tool that no agent may run, and why. May be NULL. */
     void (*refused)(void *ctx, const char *name, const char *why);
-    /* A tool that is run for agents; USERTOOLS_BROKERED_MAX of them at most. NULL: none are, they are
-     * refused. */
-    void (*brokered)(void *ctx, const char *name);
+    /* A tool that agents can run, by themselves or `brokered`. -1: no memory for its name. */
+    int (*found)(void *ctx, const char *name, bool brokered);
     int64_t gid; /* of whoever runs the brokered ones */
 };
 

@@ -103,7 +103,7 @@ class UserToolsDocker(unittest.TestCase):
         self.assertEqual(status, 0)
         self.assertNotIn("#", output)
         self.assertNotIn("leasetools", output)
-        for attempt in ("rm /opt/user-tools/says", "ls /opt/user-tools", "echo > /run/leasehold/tools/x"):
+        for attempt in ("rm /opt/user-tools/says", "ls /opt/user-tools", "grep says /proc/self/mountinfo", "echo > /run/leasehold/tools/x"):
             self.assertNotEqual(run(attempt)[0], 0, attempt)
         # No mount of the host's is left, and nothing of the session when it ends.
         self.assertNotIn(self.s.gateway.dir + "/run", open("/proc/self/mountinfo", encoding="ascii").read())

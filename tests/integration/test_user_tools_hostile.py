@@ -95,6 +95,7 @@ class Hostile(unittest.TestCase):
 
     def test_a_tool_is_neither_read_nor_changed_nor_seen(self):
         self.s.script("says", "echo said; read line; exit 5")
+        self.s.program("itself", "int main(void) { return 6; }", "-static")
         self.s.put("probe.py", PIDFD_PROBE)
         self.s.put("protocol.py", PROTOCOL_PROBE)
         run = self.s.open()
@@ -107,6 +108,10 @@ class Hostile(unittest.TestCase):
             "umount /opt/user-tools/says",
             "echo no > /run/leasehold/tools/x",
             "rm /run/leasehold/tools/sock",
+            "ls /opt/user-tools.static",
+            "cat /opt/user-tools.static/says",
+            "grep says /proc/self/mountinfo",
+            "cat /opt/user-tools.static/itself",
         ):
             self.assertNotEqual(run(attempt)[0], 0, attempt)
         # While it runs, nothing of it stands in a file or process that the agent can see.
@@ -125,6 +130,7 @@ class Hostile(unittest.TestCase):
         status, output = run("python3 /workspace/chat/protocol.py")
         self.assertIn("refused 13 of 13", output)
         self.assertEqual(run("echo x | /opt/user-tools/says"), (5, "said"))
+        self.assertEqual(run("/opt/user-tools/itself"), (6, ""))
 
     def test_an_environment_says_how_things_look_and_no_more(self):
         self.s.script("shows", "env; exec 9</dev/null; ls /proc/self/fd", "/bin/bash")
