@@ -12,6 +12,8 @@
 #include "leasehold/chatfile.h"
 
 #define WAITING_MAX 64
+#define USER_MAX    4                                  /* of these, of one user */
+#define SUM_MAX     (INT64_C(64) * 1024 * 1024 * 1024) /* an agent makes holes of any length */
 #define NICE        10
 
 struct summing {
@@ -112,16 +114,19 @@ static void sum_done(struct job *job)
     forget((struct summing *)((char *)job - offsetof(struct summing, job)));
 }
 
-/* Under the lock. */
-static bool waits(const struct file_sums *all, const struct file *f)
+/* Under the lock. No user's files keep those of others waiting for long. */
+static bool may_wait(const struct file_sums *all, const struct file *f)
 {
     const struct summing *one;
+    size_t of_user = 0;
 
-    DL_FOREACH (all->waiting, one)
+    DL_FOREACH (all->waiting, one) {
         if (id_equal(&one->file.file_id, &f->file_id) &&
             file_stamp_equal(&one->file.stamp, &f->stamp))
-            return true;
-    return false;
+            return false;
+        of_user += id_equal(&one->file.user_id, &f->user_id);
+    }
+    return all->n < WAITING_MAX && of_user < USER_MAX && f->size_bytes <= SUM_MAX;
 }
 
 void file_sums_ask(struct file_sums *all, const struct file *f)
@@ -130,7 +135,7 @@ void file_sums_ask(struct file_sums *all, const struct file *f)
     struct err e;
 
     pthread_mutex_lock(&all->lock);
-    if (all->n < WAITING_MAX && !waits(all, f) && (one = calloc(1, sizeof *one))) {
+    if (may_wait(all, f) && (one = calloc(1, sizeof *one))) {
         one->all = all;
         one->file = *f;
         DL_APPEND(all->waiting, one);

@@ -16,7 +16,8 @@ struct file_sums *file_sums_new(struct services *s); /* NULL: no memory, or no t
 void file_sums_close(struct file_sums *all);
 void file_sums_free(struct file_sums *all); /* when the inbox is empty; takes NULL */
 
-/* Any thread. A file as its row is, without a sum; nothing if it waits already, or too many do. */
+/* Any thread. A file as its row is, without a sum; nothing if it waits already, too many do, or it is
+ * over 64 GiB. */
 void file_sums_ask(struct file_sums *all, const struct file *f);
 
 #endif

@@ -268,21 +268,29 @@ int chatfiles_each(const struct chatfiles *d, size_t max,
 
 /* --- hashing ---------------------------------------------------------------------------------- */
 
-static bool has_changed(int fd, const struct file_stamp *stamp)
+struct hashing {
+    int fd;
+    const struct file_stamp *stamp;
+    const atomic_bool *stop;
+    EVP_MD_CTX *md;
+    char *block;
+    bool changed;
+};
+
+static bool has_changed(const struct hashing *h)
 {
     struct file_stamp now;
     struct err ignored;
-    return chatfile_stamp(fd, &now, &ignored) != 0 || !file_stamp_equal(&now, stamp);
+    return chatfile_stamp(h->fd, &now, &ignored) != 0 || !file_stamp_equal(&now, h->stamp);
 }
 
 /* A long one that has changed is not read to its end, which may be far: it may grow all the time. */
-static int hash_all(int fd, const struct file_stamp *stamp, const atomic_bool *stop, EVP_MD_CTX *md,
-                    char *block, struct err *e)
+static int hash_all(struct hashing *h, struct err *e)
 {
     int64_t at = 0, look_at = HASH_LOOK;
-    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-    for (;;) {
-        ssize_t n = pread(fd, block, HASH_BLOCK, at);
+    (void)posix_fadvise(h->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    while (!h->changed) {
+        ssize_t n = pread(h->fd, h->block, HASH_BLOCK, at);
         if (n < 0 && errno == EINTR) {
             continue;
         }
@@ -292,20 +300,19 @@ static int hash_all(int fd, const struct file_stamp *stamp, const atomic_bool *s
         if (n == 0) {
             return 0;
         }
-        if (stop != NULL && *stop) {
+        if (h->stop != NULL && *h->stop) {
             return err_set(e, ERR_BUSY, "the gateway is stopping");
         }
-        if (at >= look_at) {
-            if (has_changed(fd, stamp)) {
-                return 0;
-            }
-            look_at = at + HASH_LOOK;
-        }
-        if (EVP_DigestUpdate(md, block, (size_t)n) != 1) {
+        if (EVP_DigestUpdate(h->md, h->block, (size_t)n) != 1) {
             return err_set(e, ERR_INTERNAL, "SHA-256 does not work");
         }
         at += n;
+        if (at >= look_at) {
+            h->changed = has_changed(h);
+            look_at = at + HASH_LOOK;
+        }
     }
+    return 0;
 }
 
 int chatfile_hash(int fd, const struct file_stamp *stamp, const atomic_bool *stop,
@@ -313,21 +320,24 @@ int chatfile_hash(int fd, const struct file_stamp *stamp, const atomic_bool *sto
 {
     uint8_t hash[32];
     struct file_stamp now;
-    char *block = malloc(HASH_BLOCK);
-    EVP_MD_CTX *md = EVP_MD_CTX_new();
+    struct hashing h = {.fd = fd,
+                        .stamp = stamp,
+                        .stop = stop,
+                        .md = EVP_MD_CTX_new(),
+                        .block = malloc(HASH_BLOCK)};
     int rc = -1;
-    if (block == NULL || md == NULL || EVP_DigestInit_ex(md, EVP_sha256(), NULL) != 1) {
+    if (h.block == NULL || h.md == NULL || EVP_DigestInit_ex(h.md, EVP_sha256(), NULL) != 1) {
         err_set(e, ERR_INTERNAL, "no memory for a hash");
-    } else if (hash_all(fd, stamp, stop, md, block, e) == 0 && chatfile_stamp(fd, &now, e) == 0) {
-        rc = EVP_DigestFinal_ex(md, hash, NULL) == 1
+    } else if (hash_all(&h, e) == 0 && chatfile_stamp(fd, &now, e) == 0) {
+        rc = EVP_DigestFinal_ex(h.md, hash, NULL) == 1
                  ? 0
                  : err_set(e, ERR_INTERNAL, "SHA-256 does not work");
     }
-    EVP_MD_CTX_free(md);
-    free(block);
+    EVP_MD_CTX_free(h.md);
+    free(h.block);
     if (rc == 0) {
         hash_to_hex(hash, ret);
-        *ret_stable = file_stamp_equal(&now, stamp);
+        *ret_stable = !h.changed && file_stamp_equal(&now, stamp);
     }
     return rc;
 }
