@@ -78,10 +78,8 @@ static int spool_in_store(struct artifact_upload *u, struct err *e)
         return 0;
     if (o->v->spool(o, &u->fd, e))
         return -1;
-    if (u->fd < 0)
-        return 0;
-    u->sum = objects_check_new();
-    return u->sum ? 0 : err_set(e, ERR_INTERNAL, "no memory for an upload");
+    u->in_store = u->fd >= 0;
+    return 0;
 }
 
 static int spool_of_our_own(struct artifact_upload *u, struct err *e)
@@ -103,9 +101,10 @@ static int spool_of_our_own(struct artifact_upload *u, struct err *e)
 
 int artifact_upload_spool(struct artifact_upload *u, struct err *e)
 {
-    if (spool_in_store(u, e))
-        return -1;
-    return u->fd >= 0 ? 0 : spool_of_our_own(u, e);
+    u->sum = objects_check_new();
+    if (!u->sum)
+        return err_set(e, ERR_INTERNAL, "no memory for an upload");
+    return spool_in_store(u, e) || (!u->in_store && spool_of_our_own(u, e)) ? -1 : 0;
 }
 
 int artifact_upload_write(struct artifact_upload *u, const char *data, size_t len, struct err *e)
@@ -230,29 +229,34 @@ static void count(const struct artifact_upload *u, int rc)
         metric_add(meter(u->s->meters, METER_ARTIFACT_BYTES), 0, 0, u->a.size_bytes);
 }
 
+static const char *sum_of(const struct artifact_upload *u, char ret[static 65])
+{
+    if (!u->sum)
+        return NULL;
+    objects_check_sum(u->sum, ret);
+    return ret;
+}
+
 static int put_object(struct artifact_upload *u, const struct object_put *p,
                       struct object_info *ret, struct err *e)
 {
     struct objects *o = artifacts_store(u->s->artifacts);
-    char sum[65];
 
     u->at = 0;
     u->sent = true;
-    if (!u->sum)
-        return o->v->put(o, p, ret, e);
-    objects_check_sum(u->sum, sum);
-    return o->v->adopt(o, p, u->fd, sum, ret, e);
+    return u->in_store ? o->v->adopt(o, p, u->fd, ret, e) : o->v->put(o, p, ret, e);
 }
 
 static int put(struct artifact_upload *u, struct err *e)
 {
-    char token[ID_TEXT];
+    char token[ID_TEXT], sum[65];
     struct object_info info;
     const struct object_put p = {.key = u->a.object_key,
                                  .content_type = u->a.content_type,
                                  .token = id_format(&u->a.artifact_id, token),
                                  .maker = artifacts_maker(u->s->artifacts),
                                  .len = u->a.size_bytes,
+                                 .sha256 = sum_of(u, sum),
                                  .ctx = u,
                                  .read = read_bytes,
                                  .begun = on_begun,

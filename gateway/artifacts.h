@@ -111,7 +111,8 @@ struct artifact_upload {
     struct artifact a;
     int fd;                    /* the bytes; -1: none yet */
     int64_t at;                /* of it, read or written so far */
-    struct objects_check *sum; /* of it, where it is a file of the store of objects; else NULL */
+    struct objects_check *sum; /* of what came; NULL: of a file of the chat, which is not ours */
+    bool in_store;             /* fd is a file of the store of objects */
     struct artifact_mark mark;
     int64_t began_us;
     bool begun, sent; /* the row is there; the store of objects was asked */

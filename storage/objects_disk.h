@@ -40,7 +40,7 @@ int objects_disk_sync_dir(int root, const char *dir); /* -1 with errno */
 int objects_disk_put(struct objects *o, const struct object_put *p, struct object_info *ret,
                      struct err *e) MUST_CHECK;
 int objects_disk_spool(struct objects *o, int *ret_fd, struct err *e) MUST_CHECK;
-int objects_disk_adopt(struct objects *o, const struct object_put *p, int fd, const char *sha256,
+int objects_disk_adopt(struct objects *o, const struct object_put *p, int fd,
                        struct object_info *ret, struct err *e) MUST_CHECK;
 
 /* ERR_STORAGE_FULL or ERR_INTERNAL by errno. */

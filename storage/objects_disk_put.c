@@ -111,6 +111,13 @@ static int copy_in(int fd, const struct object_put *p, EVP_MD_CTX *md, char *chu
                : err_set(e, ERR_INVALID_REQUEST, "less comes than was said");
 }
 
+static int is_as_summed(const struct object_put *p, const struct object_info *info, struct err *e)
+{
+    return p->sha256 == NULL || strcmp(p->sha256, info->sha256) == 0
+               ? 0
+               : err_set(e, ERR_INTERNAL, "an upload is not what was summed before");
+}
+
 /* Bytes and foot, durable. */
 static int fill(int fd, const struct object_put *p, struct object_info *ret, struct err *e)
 {
@@ -124,7 +131,7 @@ static int fill(int fd, const struct object_put *p, struct object_info *ret, str
         EVP_DigestFinal_ex(md, hash, NULL);
         hash_to_hex(hash, ret->sha256);
         foot_format(ret, foot);
-        rc = write_all(fd, foot, DISK_FOOT_LEN, e);
+        rc = is_as_summed(p, ret, e) || write_all(fd, foot, DISK_FOOT_LEN, e) ? -1 : 0;
         if (rc == 0 && fsync(fd) != 0) {
             rc = objects_disk_fail(e, "keep an object");
         }
@@ -193,7 +200,7 @@ static int close_file(int fd, const struct object_put *p, const struct object_in
     return fsync(fd) == 0 ? 0 : objects_disk_fail(e, "keep an object");
 }
 
-int objects_disk_adopt(struct objects *o, const struct object_put *p, int fd, const char *sha256,
+int objects_disk_adopt(struct objects *o, const struct object_put *p, int fd,
                        struct object_info *ret, struct err *e)
 {
     struct objects_disk *d = objects_disk_of(o);
@@ -201,7 +208,7 @@ int objects_disk_adopt(struct objects *o, const struct object_put *p, int fd, co
     struct id fresh;
     char temp[ID_TEXT], path[DISK_PATH_TEXT], self[64];
     snprintf(info.token, sizeof(info.token), "%s", p->token);
-    snprintf(info.sha256, sizeof(info.sha256), "%s", sha256);
+    snprintf(info.sha256, sizeof(info.sha256), "%s", p->sha256);
     if (objects_disk_path(p->key, path, e) != 0 || close_file(fd, p, &info, e) != 0) {
         return -1;
     }

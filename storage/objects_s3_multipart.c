@@ -31,7 +31,7 @@ struct multipart {
     unsigned parts_n;
     bool ended;
     int64_t read_bytes;
-    EVP_MD_CTX *md;
+    EVP_MD_CTX *md;        /* NULL: the sum is known */
     struct part *parts;    /* also `state` */
     pthread_mutex_t state; /* guards the rest */
     pthread_cond_t turn;   /* a part has been sent */
@@ -165,7 +165,7 @@ static int count(struct multipart *m, const char *data, size_t n, unsigned *ret_
     if (grow(m, e) != 0) {
         return -1;
     }
-    if (EVP_DigestUpdate(m->md, data, n) != 1) {
+    if (m->md != NULL && EVP_DigestUpdate(m->md, data, n) != 1) {
         return err_set(e, ERR_INTERNAL, "no hash of an object");
     }
     *ret_number = ++m->parts_n;
@@ -404,8 +404,12 @@ static int finish(struct multipart *m, struct object_info *ret, struct err *e)
                          : err_set(e, ERR_OBJECT_STORE_UNAVAILABLE,
                                    "whether the object is there is not known");
     }
-    EVP_DigestFinal_ex(m->md, hash, NULL);
-    hash_to_hex(hash, info.sha256);
+    if (m->md != NULL) {
+        EVP_DigestFinal_ex(m->md, hash, NULL);
+        hash_to_hex(hash, info.sha256);
+    } else {
+        snprintf(info.sha256, sizeof(info.sha256), "%s", m->p->sha256);
+    }
     info.size_bytes = m->read_bytes;
     snprintf(info.token, sizeof(info.token), "%s", m->p->token);
     *ret = info;
@@ -415,7 +419,8 @@ static int finish(struct multipart *m, struct object_info *ret, struct err *e)
 static int run(struct multipart *m, struct object_info *ret, struct err *e)
 {
     struct err ignored;
-    if (m->md == NULL || EVP_DigestInit_ex(m->md, EVP_sha256(), NULL) != 1) {
+    if (m->p->sha256 == NULL &&
+        (m->md == NULL || EVP_DigestInit_ex(m->md, EVP_sha256(), NULL) != 1)) {
         return err_set(e, ERR_INTERNAL, "no memory for an upload");
     }
     if (initiate(m, e) != 0) {
@@ -432,8 +437,11 @@ static int run(struct multipart *m, struct object_info *ret, struct err *e)
 int s3_multipart(struct objects_s3 *s, const struct object_put *p, char *first, size_t part_bytes,
                  struct object_info *ret, struct err *e)
 {
-    struct multipart m = {
-        .s = s, .p = p, .part_bytes = part_bytes, .first = first, .md = EVP_MD_CTX_new()};
+    struct multipart m = {.s = s,
+                          .p = p,
+                          .part_bytes = part_bytes,
+                          .first = first,
+                          .md = p->sha256 == NULL ? EVP_MD_CTX_new() : NULL};
     pthread_mutex_init(&m.reading, NULL);
     pthread_mutex_init(&m.state, NULL);
     pthread_cond_init(&m.turn, NULL);

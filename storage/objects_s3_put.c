@@ -41,10 +41,14 @@ static int put_once(struct objects_s3 *s, const struct object_put *p, const char
     struct object_info info = {.size_bytes = (int64_t)len};
     uint8_t hash[32];
     struct s3_answer a;
-    if (EVP_Digest(data, len, hash, NULL, EVP_sha256(), NULL) != 1) {
+    if (p->sha256 == NULL && EVP_Digest(data, len, hash, NULL, EVP_sha256(), NULL) != 1) {
         return err_set(e, ERR_INTERNAL, "no hash of an object");
     }
-    hash_to_hex(hash, info.sha256);
+    if (p->sha256 == NULL) {
+        hash_to_hex(hash, info.sha256);
+    } else {
+        snprintf(info.sha256, sizeof(info.sha256), "%s", p->sha256);
+    }
     snprintf(info.token, sizeof(info.token), "%s", p->token);
     struct s3_pair headers[S3_PUT_HEADERS];
     struct s3_call c = {.method = "PUT",

@@ -42,6 +42,9 @@ struct object_put {
     const char *token;
     const char *maker; /* of the installation, kept by a store that is shared; NULL: not told */
     int64_t len;       /* -1: not known; other than what `read` brings: the put fails */
+    /* Hex, where it was summed before: believed where the store does not check it. NULL: it is summed
+     * on the way. */
+    const char *sha256;
     void *ctx;
     /* Up to `size` bytes, 0 at the end; from one thread at a time, not always the same. */
     ssize_t (*read)(void *ctx, char *ret, size_t size, struct err *e);
@@ -92,9 +95,9 @@ struct objects_vtable {
      * NULL: the store keeps none. */
     int (*spool)(struct objects *o, int *ret_fd, struct err *e);
 
-    /* `put` of what stands in such a file and has this sum, without copying it; p->read is not used. */
-    int (*adopt)(struct objects *o, const struct object_put *p, int fd, const char *sha256,
-                 struct object_info *ret, struct err *e);
+    /* `put` of what stands in such a file, without copying it; p->read is not used, p->sha256 needed. */
+    int (*adopt)(struct objects *o, const struct object_put *p, int fd, struct object_info *ret,
+                 struct err *e);
 
     /* What it brings is what was put, or it fails: also when the bytes were changed on the disk. */
     int (*get)(struct objects *o, const struct object_get *g, struct err *e);

@@ -120,6 +120,21 @@ class Contract:
                 self.assertEqual(caught.exception.code, "not_found")
                 self.assertEqual(self.store.uploads(), [])
 
+    def test_a_sum_that_is_known_before_is_that_of_the_object_or_there_is_none(self):
+        for size in (0, 3000, 11 * MIB):
+            data = data_of(size)
+            known = hashlib.sha256(data).hexdigest()
+            info = self.store.put("k/summed", data, "t", more=[*IN_PARTS, f"sha256={known}"])
+            self.assertEqual(info["sha256"], known)
+            self.assertEqual(self.store.get("k/summed"), data)
+            self.store.delete("k/summed")
+        other = hashlib.sha256(b"other").hexdigest()
+        with self.assertRaises(ObjectError):
+            self.store.put("k/summed", b"one", "t", more=[f"sha256={other}"])
+        with self.assertRaises(ObjectError) as caught:
+            self.store.head("k/summed")
+        self.assertEqual(caught.exception.code, "not_found")
+
     def test_any_text_is_a_key_of_its_own(self):
         keys = [key for key in KEYS if self.takes(key)]
         for key in keys:

@@ -30,7 +30,7 @@
 
 struct tool {
     struct objects *store;
-    const char *kind, *dir;
+    const char *kind, *dir, *sha256;
     bool kill_when_begun;
     struct objects_s3_options s3;
     int64_t size_seen;
@@ -50,7 +50,8 @@ static int option(struct tool *t, char *arg)
                  {"bucket", &t->s3.bucket},
                  {"access_key", &t->s3.access_key},
                  {"secret", &t->s3.secret},
-                 {"ca_file", &t->s3.ca_file}};
+                 {"ca_file", &t->s3.ca_file},
+                 {"sha256", &t->sha256}};
     *value++ = '\0';
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         if (strcmp(texts[i].name, arg) == 0) {
@@ -133,6 +134,7 @@ static int put(struct tool *t, char **args, int n, struct err *e)
                                  .token = args[1],
                                  .content_type = "text/x-test; charset=utf-8",
                                  .len = n > 2 ? atoll(args[2]) : -1,
+                                 .sha256 = t->sha256,
                                  .ctx = t,
                                  .read = read_stdin,
                                  .begun = on_begun,
