@@ -24,21 +24,17 @@ def setUpModule():
 
 class Orphans:
     def lose(self, make):
-        """What `make` gives, and then the metadata as they were before."""
-        data = os.path.join(self.gateway.dir, "data")
-        self.gateway.stop()
-        kept = os.path.join(self.gateway.dir, "kept")
-        os.mkdir(kept)
-        for path in glob.glob(os.path.join(data, "leasehold.db*")):
-            shutil.copy2(path, kept)
-        self.gateway.start()
+        """What `make` gives; and then the metadata are a backup that was made before."""
+        kept = os.path.join(self.gateway.dir, "kept.db")
+        config = ("--config", self.gateway.config)
+        done = self.gateway.run_program("leasehold", "backup", kept, *config)
+        self.assertEqual(done.returncode, 0, done.stderr)
         made = make()
         self.gateway.stop()
-        for path in glob.glob(os.path.join(data, "leasehold.db*")):
+        database = os.path.join(self.gateway.dir, "data", "leasehold.db")
+        for path in glob.glob(database + "*"):
             os.unlink(path)
-        for path in glob.glob(os.path.join(kept, "*")):
-            shutil.move(path, data)
-        self.gateway.start()
+        shutil.move(kept, database)
         return made
 
     def counted(self, result):
@@ -49,9 +45,10 @@ class Orphans:
         return [i for i in items if i["reason"] == "orphan"]
 
     def test_what_an_older_backup_does_not_know_is_told_and_removed_a_grace_later(self):
-        self.make({"retention": {"interval_seconds": 1, "artifact_delivered_grace_seconds": 4}})
+        self.make({"retention": {"interval_seconds": 1, "artifact_delivered_grace_seconds": 3}})
         kept = self.put(b"kept")
         lost = self.lose(lambda: self.put(b"lost, " * 10))
+        self.gateway.start()
         (told,) = wait_for("dry run", self.dry_run)
         self.assertEqual(
             (told["kind"], told["id"], told["size_bytes"]), ("artifact", lost["artifact_id"], 60)
@@ -140,7 +137,6 @@ class InS3(Orphans, ArtifactTest):
         self.make(GRACE)
         self.lose(lambda: self.put(b"of production"))
         (key,) = self.objects()
-        self.gateway.stop()
         self.gateway.edit_config({"app": {"instance": "staging"}})
         self.gateway.start()
         wait_for("told", lambda: self.gateway.log_lines("objects_foreign"))
