@@ -1,7 +1,7 @@
 /*
  * What a container wrote to its stderr. The engine sends frames (stream, three zeros, length in big
  * endian), each with the time of its line in front; the time of the last one is where the next
- * reading begins.
+ * reading begins. When that line has gone from what the engine keeps, others have, too: then that is said.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -41,14 +41,19 @@ static bool frame_next(const char **at, const char *end, const char **ret, size_
     return true;
 }
 
-/* Seconds and nanoseconds of "2026-11-29T20:38:56.958783196Z", as the engine takes them. */
+/* Seconds and nanoseconds of "2026-11-29T20:38:56.958783196Z", as the engine takes them; of the moment
+ * before it, as one engine begins at `since` and another behind it. */
 static void since_write(const struct docker_log *l, struct buf *path)
 {
     int64_t ms = l->since_ms;
     int64_t ns = ms % 1000 * 1000000;
     const char *dot = strchr(l->last, '.');
     if (l->last[0] != '\0' && time_parse(l->last, strlen(l->last), &ms) == 0 && dot != NULL)
-        ns = strtoll(dot + 1, NULL, 10);
+        ns = strtoll(dot + 1, NULL, 10) - 1;
+    if (ns < 0) {
+        ns += 1000000000;
+        ms -= 1000;
+    }
     if (ms > 0)
         buf_printf(path, "&since=%" PRId64 ".%09" PRId64, ms / 1000, ns);
 }
@@ -67,6 +72,9 @@ static int logs_get(struct docker_log *l, struct docker_answer *ret, struct err 
     return rc;
 }
 
+static const char gap_text[] =
+    "leasehold: the agent said more than is kept before it could be read: a part is missing here\n";
+
 /* Lines no newer than the last one of before were given out then. */
 static void take(struct docker_log *l, const struct docker_answer *answer)
 {
@@ -75,14 +83,19 @@ static void take(struct docker_log *l, const struct docker_answer *answer)
     char before[STAMP_MAX];
     size_t len;
     memcpy(before, l->last, sizeof(before));
+    bool whole = before[0] == '\0';
     while (at != NULL && frame_next(&at, end, &payload, &len)) {
         const char *space = memchr(payload, ' ', len < STAMP_MAX ? len : STAMP_MAX);
         char stamp[STAMP_MAX];
         if (space == NULL || space == payload)
             continue;
         snprintf(stamp, sizeof(stamp), "%.*s", (int)(space - payload), payload);
+        whole = whole || strcmp(stamp, before) == 0;
         if (strcmp(stamp, before) <= 0)
             continue;
+        if (!whole)
+            buf_add_str(&l->text, gap_text);
+        whole = true;
         memcpy(l->last, stamp, sizeof(stamp));
         buf_add(&l->text, space + 1, len - (size_t)(space + 1 - payload));
     }

@@ -1,14 +1,17 @@
 #!/usr/bin/python3
 """Sandboxes on Docker: what only containers have, and what only an engine can do to them."""
 
+import http.client
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+import urllib.parse
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "soak"))
 
@@ -229,6 +232,46 @@ class Hardening(DockerTest):
         self.gateway.expect(200, "POST", f"/sandboxes/{sandbox['session_id']}/stop", {})
         self.assertEqual(self.docker.networks(), [])
         self.assert_nothing_left()
+
+
+class Logs(DockerTest):
+    """The engine keeps a MiB or two of what is said."""
+
+    def test_a_follower_is_told_what_it_has_missed(self):
+        self.start({"name": "shell", "command": [*SHELL[:2], "exec 9>&2; " + SHELL[2]]})
+        sandbox, grant = self.gateway.open(self.chat, lease={}, profile="shell")
+        address = urllib.parse.urlsplit(self.gateway.url)
+        connection = http.client.HTTPConnection(address.hostname, address.port, timeout=60)
+        self.addCleanup(connection.close)
+        connection.request("GET", f"/api/v1/sandboxes/{sandbox['session_id']}/logs?follow=true",
+                           headers={"Authorization": f"Bearer {self.gateway.admin_key}"})
+        log = connection.getresponse()
+        client = self.gateway.connect(grant)
+        self.addCleanup(client.close)
+
+        def say(first, last):
+            lines = f'BEGIN {{ for (i = {first}; i <= {last}; i++) printf "%099d\\n", i }}'
+            client.send_text(f"awk '{lines}' >&9; echo said")
+            self.assertEqual(client.recv(60)[1], b"said")
+
+        data = b""
+        for first, last in ((1, 10), (11, 20)):
+            say(first, last)
+            while b"%099d\n" % last not in data:
+                data += log.read1(65536)
+        self.assertEqual([int(line) for line in data.split()], list(range(1, 21)))
+        self.gateway.process.send_signal(signal.SIGSTOP)
+        say(21, 60000)
+        self.gateway.process.send_signal(signal.SIGCONT)
+        while b"%099d\n" % 60000 not in data:
+            data += log.read1(65536)
+        self.gateway.expect(200, "DELETE", f"/sandboxes/{sandbox['session_id']}")
+        seen, missing, behind = data.partition(
+            b"leasehold: the agent said more than is kept before it could be read: a part is missing here\n")
+        self.assertTrue(missing)
+        self.assertEqual([int(line) for line in seen.split()], list(range(1, 21)))
+        numbers = [int(line) for line in behind.split()]
+        self.assertEqual(numbers, list(range(60001 - len(numbers), 60001)))
 
 
 class Ends(DockerTest):
