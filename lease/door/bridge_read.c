@@ -41,18 +41,26 @@ static bool up_make_room(struct bridge *b)
     return b->up_data != NULL;
 }
 
-/* Reads once. False: nothing there. True: something came, or the end. */
+/* Reads once. False: nothing there. True: something came, or the end. After a read that did not fill
+ * the room there is nothing, for now: to ask would cost as much as the read did. */
 static bool up_fill(struct bridge *b)
 {
     int fd = b->fd ? loop_fd_get(b->fd) : b->kept_fd;
+    bool emptied = b->up_emptied && b->fd;
     ssize_t n = 0;
 
     if (b->eof)
         return true;
+    b->up_emptied = false;
+    if (emptied) {
+        bridge_up_quiet(b);
+        return false;
+    }
     if (up_make_room(b))
         n = recv(fd, b->up_data + BRIDGE_ROOM + b->up_end, UP_SIZE - b->up_end, MSG_DONTWAIT);
     if (n > 0) {
         b->up_end += (size_t)n;
+        b->up_emptied = b->up_end < UP_SIZE;
         b->up_busy |= b->up_end == UP_SIZE;
         return true;
     }

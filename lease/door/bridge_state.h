@@ -53,7 +53,8 @@ struct bridge {
     struct bridge_piece piece;
     unsigned char *up_data; /* NULL: quiet */
     size_t up_at, up_end;
-    bool up_busy; /* a read filled it: more is coming */
+    bool up_busy;    /* a read filled it: more is coming */
+    bool up_emptied; /* the last one did not: the socket was empty then */
     struct bridge *prev, *next;
 };
 

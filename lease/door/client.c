@@ -171,11 +171,17 @@ void client_flow(struct client *cl)
 
 void client_close(struct client *cl, int code)
 {
-    if (cl->step >= CLOSE_STEP_SENT)
+    /* Half a frame is with the kernel: what follows, a Close at best, is a byte after the cut. */
+    bool cut_short = cl->peer.revoked && cl->wire.blocked;
+
+    if (cl->step >= CLOSE_STEP_SENT) {
+        if (cut_short)
+            client_kill(cl);
         return;
+    }
     cl->close_code = code;
     client_bridge_leave(cl, false, 0, NULL, 0);
-    buf_done(&cl->stash);
+    client_buf_wipe(&cl->stash);
     rx_pause(cl, false); /* for its Close */
     /* A reader too far behind loses what waits, but not the reason: it gets time to read what is
      * in the wire's and the kernel's hands, so that the Close can follow. */
@@ -183,6 +189,8 @@ void client_close(struct client *cl, int code)
         out_drop(cl);
     if (cl->peer.revoked) {
         cl->step = CLOSE_STEP_ASKED;
+        if (cut_short)
+            client_kill(cl);
         return;
     }
     server_dirty(cl->server, cl);
@@ -200,7 +208,7 @@ void client_kill(struct client *cl)
 }
 
 /* Closing over what the peer still sends would reset the connection under our last words: then it is
- * told that nothing more comes, and closes first. */
+ * told that nothing more comes, and closes first. A request may have a body on its way. */
 static void last_is_out(struct client *cl)
 {
     int64_t until_us = loop_now_us() + KILL_AFTER_US;
@@ -210,8 +218,8 @@ static void last_is_out(struct client *cl)
         cl->step_until_us = until_us;
     if (!cl->peer_closed)
         return;
-    if (ioctl(fd, FIONREAD, &unread) == 0 && unread > 0)
-        (void)shutdown(fd, SHUT_WR);
+    if (!cl->upgraded || (ioctl(fd, FIONREAD, &unread) == 0 && unread > 0))
+        wire_finish(&cl->wire);
     else
         client_kill(cl);
 }
@@ -261,9 +269,7 @@ void client_step(struct client *cl, int64_t now_us)
     }
     if (flushing && (cl->out_head || wire_kept(&cl->wire) > 0))
         return;
-    /* Half a frame is with the kernel: a Close could only follow the other half, and that is a byte
-     * after the cut. */
-    if (cl->wire.blocked)
+    if (cl->wire.blocked) /* still, and it has had its time */
         client_kill(cl);
     else
         close_send(cl, now_us);

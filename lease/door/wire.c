@@ -335,6 +335,23 @@ int wire_open(struct wire *w, struct loop *l, int fd, struct ssl_ctx_st *tls,
     return -1;
 }
 
+static void tls_finish(struct wire *w)
+{
+    ERR_clear_error();
+    (void)SSL_shutdown(w->ssl);
+    ERR_clear_error();
+}
+
+void wire_finish(struct wire *w)
+{
+    if (w->broken)
+        return;
+    if (w->ssl)
+        tls_finish(w);
+    else
+        (void)shutdown(loop_fd_get(w->watch), SHUT_WR);
+}
+
 void wire_close(struct wire *w, bool reset)
 {
     const struct linger now = {.l_onoff = 1, .l_linger = 0};
@@ -343,8 +360,7 @@ void wire_close(struct wire *w, bool reset)
     if (reset && ioctl(fd, TIOCOUTQ, &queued) == 0 && queued > 0) {
         (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
     } else if (w->ssl && !w->blocked && !w->broken) {
-        ERR_clear_error();
-        (void)SSL_shutdown(w->ssl);
+        tls_finish(w);
     }
     w->broken = true;
     loop_fd_close(w->watch);

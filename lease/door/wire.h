@@ -62,6 +62,9 @@ size_t wire_kept(const struct wire *w);
 
 void wire_want(struct wire *w); /* `writable` is called once, when it is */
 
+void wire_finish(
+    struct wire *w); /* the peer is told that nothing more comes; nothing may be kept */
+
 /* Soon, with what is kept lost; `ended` follows. `reset`: what the kernel still holds for the peer
  * is lost, too. */
 void wire_close(struct wire *w, bool reset);

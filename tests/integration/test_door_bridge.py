@@ -240,7 +240,7 @@ class Bridges(BridgeTest):
 
 
 class Tls(BridgeTest):
-    """The same under TLS, where libwebsockets has buffers of its own on the way."""
+    """The same under TLS, where OpenSSL has buffers of its own on the way."""
 
     def start_tls(self):
         files = tempfile.mkdtemp(prefix="bridge-tls-")
