@@ -259,6 +259,59 @@ class Upgrade(DoorTest):
             door, b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"))
         self.assert_serves(door)
 
+    def upgrade(self, *lines, start="GET / HTTP/1.1", host="x", key="dGhlIHNhbXBsZSBub25jZQ==",
+                version="13"):
+        usual = [start, "Host: " + host, "Upgrade: websocket", "Connection: keep-alive, Upgrade",
+                 "Sec-WebSocket-Key: " + key, "Sec-WebSocket-Version: " + version]
+        return "\r\n".join([*usual, *lines, "", ""]).encode("latin-1")
+
+    def test_upgrade_and_messages_may_come_in_pieces_of_any_size(self):
+        door = self.door()
+        agent = door.agent()
+        for step in (1, 2, 13, 1000, 100000):
+            data = self.upgrade("Authorization: Bearer " + door.grant(), "X-Other: " + "y" * 300)
+            data += ws.frame(ws.OP_TEXT, b"first", mask=b"abcd")
+            data += ws.frame(ws.OP_PING, b"there?", mask=b"efgh")
+            data += ws.frame(ws.OP_TEXT, b"s" * 70000, mask=b"ijkl")
+            with socket.create_connection(("127.0.0.1", door.port), timeout=10) as sock:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                cut = min(len(data), 2000) if step < 1000 else 0
+                for at in range(0, cut, step):
+                    sock.sendall(data[at:min(at + step, cut)])
+                for at in range(cut, len(data), max(step, 1000)):
+                    sock.sendall(data[at:at + max(step, 1000)])
+                status, _, rest = ws.read_head(sock, 10)
+                self.assertEqual(status, "HTTP/1.1 101 Switching Protocols")
+                client = ws.WsConn(sock, True, rest)
+                self.assertEqual(json.loads(client.recv()[1])["type"], "ready")
+                self.assertEqual(agent.recv_line(), b"first")
+                self.assertEqual(agent.recv_line(), b"s" * 70000)
+
+    def test_heads_that_are_no_start_of_a_websocket_are_told_why(self):
+        door = self.door()
+        token = door.grant()
+        for status, data in (
+            (400, b"GET / HTTP/1.1\r\n\r\n"),
+            (400, b"nonsense\r\n\r\n"),
+            (400, b"GET / HTTP/1.1\r\nHost: x\r\nX: \0\r\n\r\n"),
+            (400, self.upgrade("Host: y")),
+            (400, self.upgrade("Authorization: Bearer a", "Authorization: Bearer " + token)),
+            (400, self.upgrade("Transfer-Encoding: chunked")),
+            (400, self.upgrade("Content-Length: 5")),
+            (400, self.upgrade(" folded: line")),
+            (400, self.upgrade(key="short")),
+            (400, self.upgrade(key="!" * 22 + "==")),
+            (404, b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n"),
+            (405, self.upgrade(start="POST / HTTP/1.1")),
+            (426, self.upgrade(version="12")),
+            (426, self.upgrade(start="GET / HTTP/1.0")),
+            (431, self.upgrade("X-Long: " + "x" * 17000)),
+        ):
+            answer = self.request(door, data)
+            self.assertEqual(answer[:13], b"HTTP/1.1 %d " % status, data[:200])
+            self.assertEqual(answer.count(b"HTTP/1.1"), 1)
+        self.assert_serves(door)
+
     def test_requests_that_break_libwebsockets_do_not_break_the_door(self):
         door = self.door()
         key = b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
