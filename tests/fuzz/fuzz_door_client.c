@@ -671,7 +671,7 @@ static void do_agent_says(const struct step *step)
     }
     if (rig->offered || !rig->up)
         return;
-    rig->piece_first = rig->piece_len == 0 || rig->piece_fin;
+    rig->piece_first = rig->piece_fin;
     rig->piece_fin = step->flags & PIECE_FIN;
     rig->piece_len = step->len < AGENT_ROOM ? step->len : AGENT_ROOM;
     memcpy(rig->piece + BRIDGE_ROOM, step->data, rig->piece_len);
@@ -829,7 +829,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (size < 1 || size > INPUT_MAX)
         return -1;
-    s = (struct server){.now_us = 5000000, .fin = true};
+    s = (struct server){.now_us = 5000000, .fin = true, .piece_fin = true};
     rig = &s;
     s.bridged = data[0] & FLAG_BRIDGED;
     s.scope = data[0] & FLAG_READ_ONLY ? SCOPE_READ : SCOPE_READ | SCOPE_WRITE;
