@@ -116,7 +116,8 @@ static int teardown(void **state)
             close(f->ends[i].peer);
         }
     }
-    loop_free(f->loop); /* what was not ended is lost with the process in a door */
+    run(1);
+    loop_free(f->loop);
     free(f);
     return 0;
 }
