@@ -469,8 +469,8 @@ class UsageTest(GatewayTest):
         self.run_cli("help", "nonsense", code=2)
 
     def test_an_unknown_command_is_repeated_and_lists_what_there_is(self):
-        _, err = self.run_cli("top", code=2)
-        self.assertTrue(err.startswith("leasectl: no such command: top\n"), err)
+        _, err = self.run_cli("tip", code=2)
+        self.assertTrue(err.startswith("leasectl: no such command: tip\n"), err)
         for words in self.commands():
             self.assertIn(" ".join(words), err)
 
