@@ -98,5 +98,20 @@ class UserTools(unittest.TestCase):
         self.assertIn("its interpreter is not in the sandbox", output)
 
 
+class OnRamfs(unittest.TestCase):
+    def test_where_ids_cannot_be_mapped_the_agent_runs_and_such_tools_say_that_they_do_not(self):
+        s = ToolSession(self, chats_on="ramfs")
+        s.script("says", "echo said")
+        s.program("itself", "int main(void) { return 6; }", "-static")
+        run = s.open()
+        told = s.gateway.log_lines("user_tools_unavailable")
+        self.assertIn("takes no mount with other ids", told[0]["detail"])
+        status, output = run("/opt/user-tools/says")
+        self.assertEqual(status, 125)
+        self.assertIn("cannot be run here", output)
+        self.assertEqual(run("/opt/user-tools/itself"), (6, ""))
+        self.assertNotEqual(run("cat /opt/user-tools.static/says")[0], 0)
+
+
 if __name__ == "__main__":
     unittest.main()

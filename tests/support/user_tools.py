@@ -30,13 +30,18 @@ SECRET = "MARK-within-the-tool"
 class ToolSession:
     """setUp(), then tools, then open()."""
 
-    def __init__(self, test, overrides=None, docker=None):
+    def __init__(self, test, overrides=None, docker=None, chats_on=None):
         self.test = test
         if docker:
             profile = {**PROFILE, "command": ["/bin/sh", "-c", SHELL_AGENT]}
             self.gateway = docker.gateway(test, {"profiles": [profile], **(overrides or {})})
         else:
             self.gateway = Gateway.for_test(test, {"profiles": [PROFILE], **(overrides or {})})
+        if chats_on:
+            where = os.path.join(self.gateway.dir, "data", "workspaces")
+            os.makedirs(where, exist_ok=True)
+            subprocess.run(["mount", "-t", chats_on, chats_on, where], check=True)
+            test.addCleanup(subprocess.run, ["umount", "-l", where], check=True)
         self.user = str(uuid.uuid4())
         self.chat = self.gateway.new_chat(self.user)["chat_id"]
         self.tools = self.path("tools")
