@@ -319,8 +319,7 @@ static const char installation[] =
 static const char leases_closed[] =
     "DROP INDEX leases_open;"
     "DROP INDEX leases_of_key;"
-    "ALTER TABLE leases ADD COLUMN closed INTEGER NOT NULL DEFAULT 0"
-    " CHECK ((closed = 1 AND state = 'closed') OR (closed = 0 AND state <> 'closed'));"
+    "ALTER TABLE leases ADD COLUMN closed INTEGER NOT NULL DEFAULT 0;"
     "UPDATE leases SET closed = 1 WHERE state = 'closed';"
     "CREATE INDEX leases_of_key ON leases (api_key_id, n) WHERE closed = 0;"
     "CREATE INDEX leases_open ON leases (session_id, n) WHERE closed = 0;";
