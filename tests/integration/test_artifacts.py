@@ -231,14 +231,16 @@ class Life:
         wait_for("given up", lambda: self.used() == before)
         self.assert_none()
 
-    def test_a_stop_gives_up_a_body_that_is_not_whole(self):
+    def test_neither_a_stop_nor_a_kill_leaves_anything_of_half_a_body(self):
         self.make(SOON, SOON_OVER)
         before = self.used()
-        with self.half_a_body():
-            self.assertEqual(self.gateway.stop(), 0)
-        self.gateway.start()
-        wait_for("given up", lambda: self.used() == before)
-        self.assert_none()
+        for end, status in ((self.gateway.stop, 0), (self.gateway.kill9, None)):
+            with self.subTest(end=end.__name__):
+                with self.half_a_body():
+                    self.assertEqual(end(), status)
+                self.gateway.start()
+                wait_for("given up", lambda: self.used() == before)
+                self.assert_none()
 
     def assert_none(self):
         path = f"/chats/{self.chat['chat_id']}/artifacts"

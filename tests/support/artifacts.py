@@ -117,5 +117,11 @@ class ArtifactTest(unittest.TestCase):
         return path
 
     def objects_on_disk(self):
+        """With what is being written, if it has a name."""
         root = os.path.join(self.gateway.dir, "data/objects")
-        return [n for _, _, names in os.walk(root) for n in names if n.endswith(".obj")]
+        return [
+            name
+            for folder, _, names in os.walk(root)
+            for name in names
+            if name.endswith(".obj") or folder.endswith(".new")
+        ]
