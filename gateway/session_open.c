@@ -29,6 +29,7 @@ struct opening {
     struct sandbox sandbox; /* the one being opened */
     struct id new_id;       /* of a new one */
     bool replaces;
+    struct session_pull *pull;
     char stopped[REASON_MAX]; /* by whom a start was given up that waited for its image */
     struct span span;
     struct sandbox_tool *tools; /* of the user */
@@ -285,8 +286,7 @@ static int image_get(struct opening *op, struct engine_image *ret, struct err *e
 
     if (!sandbox_host_image(h, op->profile, op->arena, ret, &name, e))
         return 0;
-    if (e->code == ERR_NOT_FOUND &&
-        !session_pull(op->s, op->s->sessions->pulls, &op->sandbox, name, op->stopped, e) &&
+    if (e->code == ERR_NOT_FOUND && !session_pull(op->s, op->pull, name, op->stopped, e) &&
         !sandbox_host_image(h, op->profile, op->arena, ret, &name, e))
         return 0;
     if (!op->stopped[0])
@@ -364,8 +364,11 @@ static int start(struct opening *op, struct err *e)
     snprintf(s->network, sizeof s->network, "%s", config_network_names[op->profile->network]);
     if (make_secret(op, e) || make_certificate(op, e))
         return -1;
-    if (ready_expect(ss->ready, &s->session_id))
+    op->pull = session_pull_expect(ss->pulls, s);
+    if (!op->pull || ready_expect(ss->ready, &s->session_id)) {
+        session_pull_forget(op->pull);
         return err_set(e, ERR_INTERNAL, "no memory for a session");
+    }
     rc = store_write(op->s->store, begin_row, op, e);
     if (!rc) {
         tell_starting(op);
@@ -374,6 +377,7 @@ static int start(struct opening *op, struct err *e)
             record_failure(op);
     }
     ready_forget(ss->ready, &s->session_id);
+    session_pull_forget(op->pull);
     if (!rc)
         log_created(op, "sandbox_created");
     return rc;

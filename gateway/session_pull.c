@@ -13,11 +13,12 @@
 #include "session_pull.h"
 #include "sessions_state.h"
 
-struct pulling {
+struct session_pull {
     struct session_pulls *pulls;
     struct services *s;
     const struct sandbox *sandbox;
-    struct pull_progress progress; /* lock */
+    struct id session_id;
+    struct pull_progress progress; /* lock; no image: it does not wait for one now */
     atomic_bool cancel;
     char reason[REASON_MAX]; /* lock; of who has stopped it, "": nobody */
     UT_hash_handle hh;
@@ -25,8 +26,8 @@ struct pulling {
 
 struct session_pulls {
     pthread_mutex_t lock;
-    struct pulling *sessions; /* lock; by sandbox->session_id */
-    bool closed;              /* lock */
+    struct session_pull *sessions; /* lock */
+    bool closed;                   /* lock */
 };
 
 struct session_pulls *session_pulls_new(void)
@@ -47,9 +48,9 @@ void session_pulls_free(struct session_pulls *ps)
 }
 
 /* With the lock held. */
-static struct pulling *find(struct session_pulls *ps, const struct id *session_id)
+static struct session_pull *find(struct session_pulls *ps, const struct id *session_id)
 {
-    struct pulling *p;
+    struct session_pull *p;
 
     HASH_FIND(hh, ps->sessions, session_id, sizeof *session_id, p);
     return p;
@@ -58,18 +59,20 @@ static struct pulling *find(struct session_pulls *ps, const struct id *session_i
 bool session_pulls_progress(struct session_pulls *ps, const struct id *session_id,
                             struct pull_progress *ret)
 {
-    struct pulling *p;
+    struct session_pull *p;
+    bool waits;
 
     pthread_mutex_lock(&ps->lock);
     p = find(ps, session_id);
-    if (p)
+    waits = p && p->progress.image;
+    if (waits)
         *ret = p->progress;
     pthread_mutex_unlock(&ps->lock);
-    return p;
+    return waits;
 }
 
 /* With the lock held. */
-static void end(struct pulling *p, const char *reason)
+static void end(struct session_pull *p, const char *reason)
 {
     if (!p->reason[0])
         snprintf(p->reason, sizeof p->reason, "%s", reason);
@@ -78,7 +81,7 @@ static void end(struct pulling *p, const char *reason)
 
 void session_pulls_end(struct session_pulls *ps, const struct id *session_id, const char *reason)
 {
-    struct pulling *p;
+    struct session_pull *p;
 
     pthread_mutex_lock(&ps->lock);
     p = find(ps, session_id);
@@ -89,7 +92,7 @@ void session_pulls_end(struct session_pulls *ps, const struct id *session_id, co
 
 void session_pulls_close(struct session_pulls *ps)
 {
-    struct pulling *p, *next;
+    struct session_pull *p, *next;
 
     pthread_mutex_lock(&ps->lock);
     ps->closed = true;
@@ -100,7 +103,7 @@ void session_pulls_close(struct session_pulls *ps)
 
 /* --- while it comes -------------------------------------------------------------------------- */
 
-static void progress_put(struct pulling *p, const struct engine_pull *now)
+static void progress_put(struct session_pull *p, const struct engine_pull *now)
 {
     pthread_mutex_lock(&p->pulls->lock);
     p->progress.layers = now->layers;
@@ -130,7 +133,7 @@ static int layer_row(struct store_tx *tx, void *arg, struct err *e)
 
 static void on_layer(void *ctx, const struct engine_pull *now, const char *layer)
 {
-    struct pulling *p = ctx;
+    struct session_pull *p = ctx;
     struct layer_row row = {.sandbox = p->sandbox, .layer = layer};
     struct err e;
 
@@ -143,29 +146,52 @@ static void on_layer(void *ctx, const struct engine_pull *now, const char *layer
 
 /* --- the wait -------------------------------------------------------------------------------- */
 
-static int enter(struct pulling *p, struct err *e)
+struct session_pull *session_pull_expect(struct session_pulls *ps, const struct sandbox *sandbox)
 {
-    struct session_pulls *ps = p->pulls;
-    bool closed;
+    struct session_pull *p = calloc(1, sizeof *p);
 
+    if (!p)
+        return NULL;
+    p->pulls = ps;
+    p->sandbox = sandbox;
+    p->session_id = sandbox->session_id;
     pthread_mutex_lock(&ps->lock);
-    closed = ps->closed;
-    if (!closed)
-        HASH_ADD_KEYPTR(hh, ps->sessions, &p->sandbox->session_id, sizeof p->sandbox->session_id,
-                        p);
+    HASH_ADD(hh, ps->sessions, session_id, sizeof p->session_id, p);
     pthread_mutex_unlock(&ps->lock);
-    return closed ? err_set(e, ERR_BUSY, "the gateway is stopping") : 0;
+    return p;
 }
 
-static void leave(struct pulling *p)
+void session_pull_forget(struct session_pull *p)
 {
+    if (!p)
+        return;
     pthread_mutex_lock(&p->pulls->lock);
     /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the first has no predecessor */
     HASH_DEL(p->pulls->sessions, p);
     pthread_mutex_unlock(&p->pulls->lock);
+    free(p);
 }
 
-static int pull(struct pulling *p, struct err *e)
+static int enter(struct session_pull *p, const char *image, struct err *e)
+{
+    struct session_pulls *ps = p->pulls;
+    bool may;
+
+    pthread_mutex_lock(&ps->lock);
+    may = !ps->closed && !atomic_load(&p->cancel);
+    p->progress = (struct pull_progress){.image = (char *)(may ? image : NULL)};
+    pthread_mutex_unlock(&ps->lock);
+    return may ? 0 : err_set(e, ERR_BUSY, "the gateway is stopping");
+}
+
+static void leave(struct session_pull *p)
+{
+    pthread_mutex_lock(&p->pulls->lock);
+    p->progress.image = NULL;
+    pthread_mutex_unlock(&p->pulls->lock);
+}
+
+static int pull(struct session_pull *p, const char *image, struct err *e)
 {
     struct engine_pull_wait wait = {.ctx = p,
                                     .progress = on_progress,
@@ -176,37 +202,39 @@ static int pull(struct pulling *p, struct err *e)
 
     if (lane_aside_begin(p->s->runtime, e))
         return err_set(e, ERR_BUSY, "too many starts wait for their images already");
-    rc = sandbox_host_pull(&p->s->host, p->progress.image, &wait, e);
+    rc = sandbox_host_pull(&p->s->host, image, &wait, e);
     lane_aside_end(p->s->runtime);
     return rc;
 }
 
-static void told(struct pulling *p, int64_t from_us, int rc, const struct err *e)
+static void told(struct session_pull *p, const char *image, int64_t from_us, int rc,
+                 const struct err *e)
 {
     int64_t ms = (clock_boot_us(p->s->clock) - from_us) / 1000;
 
     log_event(p->s->log, rc ? LOG_WARNING : LOG_INFO, rc ? "image_pull_failed" : "image_pulled",
-              LF_ID("session_id", &p->sandbox->session_id), LF_STR("image", p->progress.image),
+              LF_ID("session_id", &p->sandbox->session_id), LF_STR("image", image),
               LF_INT("layers", p->progress.layers_done), LF_INT("bytes", p->progress.bytes_done),
               LF_INT("ms", ms), LF_STR("detail", rc ? e->msg : NULL));
 }
 
-int session_pull(struct services *s, struct session_pulls *ps, const struct sandbox *sandbox,
-                 const char *image, char ret_stopped[static REASON_MAX], struct err *e)
+int session_pull(struct services *s, struct session_pull *p, const char *image,
+                 char ret_stopped[static REASON_MAX], struct err *e)
 {
-    struct pulling p = {
-        .pulls = ps, .s = s, .sandbox = sandbox, .progress = {.image = (char *)image}};
     int64_t from_us = clock_boot_us(s->clock);
     int rc = -1;
 
-    if (!enter(&p, e)) {
-        rc = pull(&p, e);
-        leave(&p);
+    p->s = s;
+    if (!enter(p, image, e)) {
+        rc = pull(p, image, e);
+        leave(p);
     }
-    snprintf(ret_stopped, REASON_MAX, "%s", rc ? p.reason : "");
+    pthread_mutex_lock(&p->pulls->lock);
+    snprintf(ret_stopped, REASON_MAX, "%s", rc ? p->reason : "");
+    pthread_mutex_unlock(&p->pulls->lock);
     if (ret_stopped[0])
         err_set(e, ERR_SANDBOX_START_FAILED, "the session was stopped before image %.64s had come",
                 image);
-    told(&p, from_us, rc, e);
+    told(p, image, from_us, rc, e);
     return rc;
 }

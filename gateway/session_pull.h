@@ -24,9 +24,14 @@ bool session_pulls_progress(struct session_pulls *ps, const struct id *session_i
 /* The session is to be stopped: if it waits for an image it gives up, with this reason. */
 void session_pulls_end(struct session_pulls *ps, const struct id *session_id, const char *reason);
 
+/* A start that may have to wait, known from before its row is there until after its end, so that no stop
+ * comes too early for it. The sandbox must outlive it. NULL without memory. */
+struct session_pull *session_pull_expect(struct session_pulls *ps, const struct sandbox *sandbox);
+void session_pull_forget(struct session_pull *p); /* NULL: nothing */
+
 /* On the RUNTIME lane, of which it steps aside. ret_stopped: the reason of who stopped it meanwhile, ""
  * for any other error. */
-int session_pull(struct services *s, struct session_pulls *ps, const struct sandbox *sandbox,
-                 const char *image, char ret_stopped[static REASON_MAX], struct err *e) MUST_CHECK;
+int session_pull(struct services *s, struct session_pull *p, const char *image,
+                 char ret_stopped[static REASON_MAX], struct err *e) MUST_CHECK;
 
 #endif

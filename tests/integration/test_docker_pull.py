@@ -134,6 +134,16 @@ class Pulls(unittest.TestCase):
         self.assertEqual(len(pulls), 1)
         self.assertEqual(self.session(sessions[0])["status"], "stopped")
 
+    def test_a_stop_that_comes_before_the_pull_is_not_forgotten(self):
+        proxy = EngineProxy(self, self.docker.socket)
+        proxy.rule = lambda method, path: time.sleep(1) if "/images/" in path else None
+        self.start(url=proxy.url)
+        self.registry.hold()
+        session = self.begin()
+        self.assertNotIn("progress", self.session(session))
+        self.assertEqual(self.stop(session)["status"], "stopped")
+        self.assert_nothing_left()
+
     def test_a_stop_ends_the_pull_that_nobody_else_waits_for(self):
         self.start()
         self.registry.hold()
