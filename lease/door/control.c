@@ -25,6 +25,7 @@
 #define ARENA_MAX      (8 * DOOR_CONTROL_MAX)
 #define ANSWER_MAX     4096
 #define PIECE          16384
+#define GATHER_US      1000 /* news of who came and went waits so long for more of it */
 
 /* A message to be sent as a frame. */
 struct control_out {
@@ -46,11 +47,12 @@ struct control {
     char accept[SHAKE_ACCEPT_TEXT + 1]; /* what proves that the handshake was read */
     struct control_out *out;
     size_t out_bytes;
+    bool urgent; /* something in `out` is not to wait */
     struct ws_reader reader;
     struct buf in; /* the answer to the handshake, then the message under way */
     int64_t retry_us;
     unsigned seed; /* of the jitter: doors must not come back all at once */
-    struct loop_timer *retry_timer, *ping_timer;
+    struct loop_timer *retry_timer, *ping_timer, *gather_timer;
 };
 
 static void drop(struct control *c)
@@ -108,6 +110,12 @@ static int out_add(struct control *c, int type, const struct buf *text)
     return 0;
 }
 
+/* Each write wakes the gateway, which costs more than what it reads then. */
+static bool may_wait(enum door_msg_type type)
+{
+    return type == DOOR_ADMIT || type == DOOR_CLOSE || type == DOOR_ACTIVITY;
+}
+
 void control_send(struct control *c, const struct door_msg *m)
 {
     struct buf text;
@@ -120,6 +128,10 @@ void control_send(struct control *c, const struct door_msg *m)
         log_event(c->log, LOG_WARNING, "control_queue_full");
         drop(c);
     }
+    if (!may_wait(m->t))
+        c->urgent = true;
+    else if (!loop_timer_is_set(c->gather_timer))
+        loop_timer_set(c->gather_timer, GATHER_US);
     if (text.data)
         explicit_bzero(text.data, text.size);
     buf_done(&text);
@@ -130,11 +142,13 @@ bool control_is_idle(const struct control *c)
     return !c->open || (!c->out && wire_kept(&c->wire) == 0);
 }
 
-void control_flush(struct control *c)
+static void out_write(struct control *c)
 {
     struct iovec frames[WIRE_FRAMES_MAX];
     int n = WIRE_FRAMES_MAX;
 
+    c->urgent = false;
+    loop_timer_stop(c->gather_timer);
     while (c->there && !c->dropping && c->out && n == WIRE_FRAMES_MAX) {
         struct control_out *o;
 
@@ -152,9 +166,20 @@ void control_flush(struct control *c)
         wire_want(&c->wire);
 }
 
+void control_flush(struct control *c)
+{
+    if (c->urgent)
+        out_write(c);
+}
+
+static void gathered(void *ctx)
+{
+    out_write(ctx);
+}
+
 static void writable(void *ctx)
 {
-    control_flush(ctx);
+    out_write(ctx);
 }
 
 /* --- in -------------------------------------------------------------------------------------- */
@@ -303,6 +328,8 @@ static void ended(void *ctx)
     buf_done(&c->in);
     loop_timer_stop(c->ping_timer);
     loop_timer_stop(c->retry_timer);
+    loop_timer_stop(c->gather_timer);
+    c->urgent = false;
     if (was_open)
         c->events.ended(c->events.ctx);
     retry_later(c);
@@ -383,6 +410,7 @@ static void control_free(struct control *c)
         return;
     loop_timer_free(c->retry_timer);
     loop_timer_free(c->ping_timer);
+    loop_timer_free(c->gather_timer);
     free(c);
 }
 
@@ -401,7 +429,8 @@ struct control *control_new(struct loop *l, struct log *log, const struct contro
         c->seed = (unsigned)loop_now_us();
     c->retry_timer = loop_timer_new(l, connect_now, c);
     c->ping_timer = loop_timer_new(l, ping, c);
-    if (!c->retry_timer || !c->ping_timer) {
+    c->gather_timer = loop_timer_new(l, gathered, c);
+    if (!c->retry_timer || !c->ping_timer || !c->gather_timer) {
         err_set(e, ERR_INTERNAL, "cannot make the control connection");
         control_free(c);
         return NULL;

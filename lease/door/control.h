@@ -30,9 +30,8 @@ struct control *control_new(struct loop *l, struct log *log, const struct contro
 
 /* Drops the message when there is no connection. */
 void control_send(struct control *c, const struct door_msg *m);
-void control_flush(
-    struct control *c); /* at the end of a round: what was sent in it goes out at once */
-void control_reconnect(struct control *c);     /* for a new SNAPSHOT */
+void control_flush(struct control *c);     /* at the end of a round: what must not wait goes out */
+void control_reconnect(struct control *c); /* for a new SNAPSHOT */
 bool control_is_idle(const struct control *c); /* nothing waits to be sent */
 
 #endif
