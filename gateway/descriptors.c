@@ -6,7 +6,6 @@
 /* Below this no quarter of the descriptors is enough for what it is meant for (server.c). */
 #define DESCRIPTORS_MIN  256
 #define DESCRIPTORS_WANT 65536 /* the unit file's (docs/operations.md) */
-#define DESCRIPTORS_MOST 262144
 
 /* Shells and service managers give out a soft limit that suits select(), which nothing here uses, and
  * some containers one of millions, for each of which libwebsockets keeps a place. */

@@ -8,10 +8,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "descriptors.h"
 #include "server_state.h"
 #include "tls_server.h"
 
 #define SWEEP_MS         1000
+#define FD_AIR           8 /* libwebsockets' own pipe, and some */
 #define CONN_MAX         100000
 #define MANY_DESCRIPTORS 16384
 #define TLS_S            (CONN_FIRST_MS / 1000) /* of a handshake */
@@ -39,13 +41,14 @@ static void wake(void *ctx)
 
 /* A quarter of the descriptors for doors, a quarter for all that is no connection (store, watches,
  * engine), or somewhat less where there are many; clients have what is left. */
-static void descriptors_share(struct server *s)
+static size_t descriptors_share(struct server *s) /* how many there are */
 {
     struct rlimit limit = {0};
     size_t all = getrlimit(RLIMIT_NOFILE, &limit) == 0 ? (size_t)limit.rlim_cur : 1024;
     s->local.conns_max = all / 4 < CONN_MAX ? all / 4 : CONN_MAX;
     size_t clients = all / 2 + (all >= MANY_DESCRIPTORS ? all / 16 : 0);
     s->tcp.conns_max = clients < CONN_MAX ? clients : CONN_MAX;
+    return all;
 }
 
 static int file_check(const char *key, const char *path, struct err *e)
@@ -56,9 +59,7 @@ static int file_check(const char *key, const char *path, struct err *e)
 static int context_open(struct server *s, struct err *e)
 {
     void *loops[] = {&s->loop};
-    descriptors_share(s);
-    /* No fd_limit_per_thread: with one libwebsockets searches its connections for each event. We accept
-     * by ourselves, within conns_max. */
+    size_t descriptors = descriptors_share(s);
     struct lws_context_creation_info info = {
         .options = LWS_SERVER_OPTION_LIBUV | LWS_SERVER_OPTION_EXPLICIT_VHOSTS |
                    LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT,
@@ -68,6 +69,11 @@ static int context_open(struct server *s, struct err *e)
         .timeout_secs = TLS_S,
         .pcontext = &s->lws, /* NULL again when it is gone */
     };
+    /* With a limit libwebsockets searches its connections for each event; without one it keeps a place
+     * for each descriptor there may be. We accept by ourselves, within conns_max. */
+    if (descriptors > DESCRIPTORS_MOST) {
+        info.fd_limit_per_thread = (unsigned)(s->tcp.conns_max + s->local.conns_max) + FD_AIR;
+    }
     lws_log = s->log;
     lws_set_log_level(LLL_ERR | LLL_WARN, on_lws_log);
     s->lws = lws_create_context(&info);
