@@ -175,8 +175,8 @@ FAULTS = [
     (
         "the signature is not checked",
         "lease/token_verify.c",
-        "if (!p256_verify(key, parts.signed_text, parts.signed_len, parts.sig))",
-        "if (!FAULT(@) && !p256_verify(key, parts.signed_text, parts.signed_len, parts.sig))",
+        "if (!p256_verify(key, parts->signed_text, parts->signed_len, parts->sig))",
+        "if (!FAULT(@) && !p256_verify(key, parts->signed_text, parts->signed_len, parts->sig))",
     ),
     (
         "a retired key goes on signing",
