@@ -134,6 +134,9 @@ static const struct metric_spec specs[METERS] = {
     [METER_STORE_DAMAGE] = {.name = "leasehold_store_damaged",
                             .help = "1: the metadata file is damaged, no write is taken.",
                             .kind = METRIC_GAUGE},
+    [METER_CLOCK_BEHIND] = {.name = "leasehold_clock_behind_seconds",
+                            .help = "The wall clock, behind the highest that the store has seen.",
+                            .kind = METRIC_GAUGE},
     [METER_SANDBOX_ACTIVE] = {.name = "sandbox_active_count",
                               .help = "Running sandboxes.",
                               .kind = METRIC_GAUGE},
@@ -508,6 +511,7 @@ void meters_collect(const struct services *s)
     metric_set(m->metric[METER_LANE_DEPTH], METER_WRITE, 0, (int64_t)store_depth(s->store));
     metric_set(m->metric[METER_LANE_THREADS], METER_WRITE, 0, 1);
     metric_set(m->metric[METER_CHAT_KEYS], 0, 0, (int64_t)lane_keys(s->runtime));
+    metric_set(m->metric[METER_CLOCK_BEHIND], 0, 0, store_clock_behind_ms(s->store) / 1000);
     collect_broker(m, s->broker);
     server_counts(s->server, &connections);
     metric_set(m->metric[METER_CONNECTIONS], 0, 0,

@@ -93,19 +93,38 @@ static bool check_objects(struct call *c, struct ready_check *ret)
     return ok;
 }
 
+/* As lease/rules.c refuses to issue. */
+static bool check_clock(struct call *c, struct ready_check *ret)
+{
+    int64_t behind_ms = store_clock_behind_ms(c->s->store);
+    bool ok = behind_ms <= c->s->policy.skew_s * 1000;
+    char text[160] = "";
+
+    if (!ok)
+        snprintf(text, sizeof text,
+                 "%lld s behind the last one seen: no lease is issued or renewed until then",
+                 (long long)(behind_ms / 1000));
+    *ret = (struct ready_check){
+        .name = (char *)"clock", .ok = ok, .detail = arena_strndup(c->arena, text, strlen(text))};
+    return ok;
+}
+
+#define CHECKS 5
+
 int op_readyz(struct call *c, struct err *e)
 {
     struct readyz *r = c->result;
-    struct ready_check *checks = call_alloc(c, 4 * sizeof *checks);
+    struct ready_check *checks = call_alloc(c, CHECKS * sizeof *checks);
     struct err why = {0};
     bool store = !store_write(c->s->store, nothing, NULL, &why);
     bool socket = server_control_socket_ok(c->s->server);
     bool engine = checks && check_engine(c, &checks[1]);
     bool objects = checks && check_objects(c, &checks[3]);
-    bool all = store && socket && engine && objects;
+    bool clock = checks && check_clock(c, &checks[4]);
+    bool all = store && socket && engine && objects && clock;
     char *detail = arena_strndup(c->arena, why.msg, strlen(why.msg));
 
-    if (!checks || !detail || !checks[1].detail || !checks[3].detail)
+    if (!checks || !detail || !checks[1].detail || !checks[3].detail || !checks[4].detail)
         return err_set(e, ERR_INTERNAL, "no memory for the checks");
     checks[0] = (struct ready_check){.name = (char *)"store", .ok = store, .detail = detail};
     checks[2] = (struct ready_check){
@@ -113,7 +132,7 @@ int op_readyz(struct call *c, struct err *e)
         .ok = socket,
         .detail = (char *)(socket ? "" : "doors do not find the gateway: the log says why")};
     r->status = (char *)(all ? "ready" : "not_ready");
-    r->checks = (struct list){checks, 4};
+    r->checks = (struct list){checks, CHECKS};
     c->status = all ? 200 : 503;
     return 0;
 }

@@ -149,6 +149,19 @@ static int quota_check(const struct store_tx *tx, const struct lease_policy *p,
     return 0;
 }
 
+/* Who sets the clock back, or starts a copy of this machine from the past, issues nothing until the time
+ * has come again that was there already. What was issued ends as it would have. */
+static int clock_check(const struct store_tx *tx, const struct lease_policy *p, struct err *e)
+{
+    int64_t behind_ms = store_tx_clock_behind_ms(tx);
+
+    if (behind_ms <= p->skew_s * 1000)
+        return 0;
+    return err_set(e, ERR_SERVICE_NOT_READY,
+                   "the clock stands %lld s behind the last one seen: nothing is issued until then",
+                   (long long)(behind_ms / 1000));
+}
+
 /* *ret_mex_ms: the ceiling of what may be issued. */
 static int may_issue(struct store_tx *tx, const struct lease_policy *p, const struct caller *caller,
                      const struct sandbox *session, const struct lease_request *r,
@@ -157,7 +170,7 @@ static int may_issue(struct store_tx *tx, const struct lease_policy *p, const st
     int64_t now_ms = store_now_ms(tx), until_ms;
 
     if (issue_allowed(tx, caller, session, r, &until_ms, e) || lease_request_check(p, r, "", e) ||
-        quota_check(tx, p, session, e))
+        clock_check(tx, p, e) || quota_check(tx, p, session, e))
         return -1;
     *ret_mex_ms = ceiling_ms(p, until_ms, session, now_ms / 1000);
     return room_check(until_ms, now_ms, *ret_mex_ms, e);
@@ -236,6 +249,8 @@ int lease_renew(struct store_tx *tx, const struct lease_policy *p, const char *k
         return -1;
     if (!until_ms)
         return err_set(e, ERR_NOT_FOUND, "no such lease");
+    if (clock_check(tx, p, e))
+        return -1;
     if (l.state != LEASE_PENDING && l.state != LEASE_ACTIVE)
         return err_set(e, ERR_LEASE_TERMINAL, "the lease is %s", lease_state_names[l.state]);
     if (l.expires_at < now_ms + 1000)

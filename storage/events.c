@@ -23,7 +23,10 @@ int event_group_load(struct event_group *g, struct conn *c, struct err *e)
 {
     struct stmt st;
     buf_init(&g->lines, GROUP_MAX_BYTES);
-    if (stmt_open(&st, c, "event", "SELECT COALESCE(MAX(last_seq), 0) FROM event_log", e) != 0 ||
+    if (stmt_open(&st, c, "event",
+                  "SELECT COALESCE((SELECT last_seq FROM event_log"
+                  " ORDER BY first_seq DESC LIMIT 1), 0)",
+                  e) != 0 ||
         stmt_end_with_int(&st, ERR_INTERNAL, &g->last_seq, e) != 0) {
         return -1;
     }

@@ -373,6 +373,11 @@ static const char leases_compared[] =
     "CREATE INDEX leases_of_key ON leases (api_key_id, n) WHERE closed = 0;"
     "CREATE INDEX leases_open ON leases (session_id, n) WHERE closed = 0;";
 
+static const char high_water[] = "CREATE TABLE high_water ("
+                                 " one INTEGER PRIMARY KEY,"
+                                 " at BIGINT NOT NULL);"
+                                 "INSERT INTO high_water (one, at) VALUES (1, 0);";
+
 const struct migration migrations[] = {
     {1, "people_and_chats", people_and_chats, NULL},
     {2, "sandboxes_and_leases", sandboxes_and_leases, NULL},
@@ -395,5 +400,6 @@ const struct migration migrations[] = {
     {19, "installation", installation, NULL},
     {20, "leases_closed", leases_closed, NULL},
     {21, "leases_compared", leases_compared, NULL},
+    {22, "high_water", high_water, NULL},
     {0},
 };

@@ -109,6 +109,7 @@ static int prepare_file(struct store *s, const struct store_options *o, struct e
     if (lockfile_mark(&s->lock, LOCKFILE_OPEN, e) != 0 ||
         migrate(&s->writer.conn, migrations, &applied, e) != 0 ||
         audit_trail_load(&s->writer.audit, &s->writer.conn, e) != 0 ||
+        high_water_load(&s->writer.high_water, &s->writer.conn, e) != 0 ||
         lease_counts_load(&s->writer.leases, &s->writer.conn, e) != 0 ||
         event_group_load(&s->writer.events, &s->writer.conn, e) != 0) {
         return -1;

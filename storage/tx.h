@@ -5,6 +5,7 @@
 #include "audit.h"
 #include "conn.h"
 #include "events.h"
+#include "high_water.h"
 #include "lease_counts.h"
 #include "leasehold/store.h"
 #include "session_cache.h"
@@ -26,6 +27,7 @@ struct store_tx {
     struct lease_counts *leases;
     struct session_cache *sessions;
     struct event_group *events;
+    struct high_water *high_water;
     bool no_memory; /* an emitted change was lost: the write must fail */
 };
 

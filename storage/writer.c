@@ -43,6 +43,11 @@ int64_t store_now_ms(const struct store_tx *tx)
     return tx->now_ms;
 }
 
+int64_t store_tx_clock_behind_ms(const struct store_tx *tx)
+{
+    return tx->high_water != NULL ? high_water_behind_ms(tx->high_water, tx->now_ms) : 0;
+}
+
 static void changes_reset(struct change_list *list)
 {
     list->n = 0;
@@ -63,7 +68,9 @@ static int call_write(struct writer *w, struct store_job *j)
         .leases = &w->leases,
         .sessions = &w->sessions,
         .events = &w->events,
+        .high_water = &w->high_water,
     };
+    high_water_note(&w->high_water, tx.now_ms);
     err_clear(&j->e);
     int rc = j->fn(&tx, j->arg, &j->e);
     if (rc == 0 && tx.no_memory) {
@@ -195,7 +202,8 @@ static int run_writes(struct writer *w, struct store_job *group, struct err *e)
     }
     if (session_cache_write(&w->sessions, &w->conn, e) != 0 ||
         audit_trail_write(&w->audit, &w->conn, e) != 0 ||
-        event_group_write(&w->events, &w->conn, e) != 0) {
+        event_group_write(&w->events, &w->conn, e) != 0 ||
+        high_water_write(&w->high_water, &w->conn, e) != 0) {
         return -1;
     }
     return stmt_exec(&w->conn, "COMMIT", e);
@@ -267,6 +275,7 @@ static void commit_group(struct writer *w, struct store_job *group)
     struct event_mark events_before = event_group_mark(&w->events);
     int64_t start_us = clock_boot_us(&clock_system);
     bool durable = run_writes(w, group, &e) == 0;
+    high_water_settle(&w->high_water, durable);
     record_group(w, group, durable, start_us);
     if (!durable) {
         fail_group(w, group, &e);
@@ -463,6 +472,12 @@ int store_write_end(struct store *s, store_fn fn, void *arg, struct err *e)
 bool store_turn(struct store *s)
 {
     return turn(&s->writer);
+}
+
+int64_t store_clock_behind_ms(const struct store *s)
+{
+    const struct writer *w = &s->writer;
+    return high_water_behind_ms(&w->high_water, clock_wall_ms(w->options.clock));
 }
 
 size_t store_depth(const struct store *s)

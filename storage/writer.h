@@ -35,6 +35,7 @@ struct writer {
     struct lease_counts leases;
     struct session_cache sessions;
     struct event_group events;
+    struct high_water high_water; /* at_ms: any thread */
 };
 
 /* Opens the connection; the thread starts later, when the schema stands, audit, counts and the last event are loaded. */

@@ -44,7 +44,8 @@ int lease_may_issue(struct store_tx *tx, const struct lease_policy *p, const str
                     struct err *e) MUST_CHECK;
 
 /* Issues a lease for a running session that the caller may see. ERR_SESSION_NOT_RUNNING,
- * ERR_CHAT_NOT_FOUND (user_id is not the chat's owner), ERR_LEASE_QUOTA_EXCEEDED. */
+ * ERR_CHAT_NOT_FOUND (user_id is not the chat's owner), ERR_LEASE_QUOTA_EXCEEDED,
+ * ERR_SERVICE_NOT_READY (the clock stands behind the store's by more than the skew; lease_renew, too). */
 int lease_issue(struct store_tx *tx, const struct lease_policy *p, const char *kid,
                 const struct caller *caller, const struct sandbox *session,
                 const struct lease_request *r, struct lease *ret, struct err *e) MUST_CHECK;

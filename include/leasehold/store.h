@@ -198,6 +198,11 @@ int store_read(struct store *s, store_fn fn, void *arg, struct err *e) MUST_CHEC
 void store_emit(struct store_tx *tx, const struct change *c);
 int64_t store_now_ms(const struct store_tx *tx); /* wall clock at the start of this write */
 
+/* How far the wall clock stands behind the highest time of a durable write, this store's former lives
+ * included (to a second); 0: it does not. In a write; by any thread. */
+int64_t store_tx_clock_behind_ms(const struct store_tx *tx);
+int64_t store_clock_behind_ms(const struct store *s);
+
 /* --- users, workspaces, chats ---------------------------------------------------------------
  * `get` verbs: 0 found, -1 with ERR_NOT_FOUND (chat: ERR_CHAT_NOT_FOUND …) or another error. */
 

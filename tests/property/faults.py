@@ -118,6 +118,18 @@ FAULTS = [
         "return (FAULT(@) || lease_is_open(&lease)) && id_equal",
     ),
     (
+        "leases are issued whatever the clock does",
+        "lease/rules.c",
+        "if (behind_ms <= p->skew_s * 1000)",
+        "if (FAULT(@) || behind_ms <= p->skew_s * 1000)",
+    ),
+    (
+        "a start forgets how late it was",
+        "storage/high_water.c",
+        "atomic_store(&h->at_ms, h->saved_ms);",
+        "atomic_store(&h->at_ms, FAULT(@) ? 0 : h->saved_ms);",
+    ),
+    (
         "a bulk revocation leaves one out",
         "lease/rules_end.c",
         "    s->n++;\n",

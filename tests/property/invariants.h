@@ -62,6 +62,7 @@ void invariant_18_failed_check_changes_nothing(struct sim *s, const struct sim_d
                                                const struct present_check *check);
 void invariant_19_counts_agree(struct sim *s);
 void invariant_19_rows_agree(struct sim *s);
+void invariant_08_nothing_is_issued_behind(struct sim *s, const struct op *op);
 void invariant_20_every_lease_closes(struct sim *s);
 void invariant_20_closed_at_once_was_unused(struct sim *s, const struct lease_fact *f);
 void invariant_21_expiry_is_bounded(struct sim *s);

@@ -126,11 +126,22 @@ void invariant_13_no_lease_beyond_rights(struct sim *s)
     }
 }
 
+/* Behind the highest time that is durable, but for the skew, and the second that a start may not know. */
+void invariant_08_nothing_is_issued_behind(struct sim *s, const struct op *op)
+{
+    for (size_t i = 0; i < op->changes_n; i++)
+        if ((op->changes[i].kind == CHANGE_GRANT || op->changes[i].kind == CHANGE_EXTEND) &&
+            op->wall_ms + s->policy.skew_s * 1000 + 1000 < s->high_ms)
+            sim_fail(s, "invariant_08", "%s is issued %lld ms behind what the clock has shown",
+                     SHORT(&op->changes[i].lease.lease_id), (long long)(s->high_ms - op->wall_ms));
+}
+
 void invariants_after_commit(struct sim *s, const struct op *op, const struct bulk_check *check)
 {
     if (op->kind == OP_REVOKE_BY || op->kind == OP_KILL)
         invariant_12_bulk_ends_what_was_there(s, op, check);
     invariant_13_no_lease_beyond_rights(s);
+    invariant_08_nothing_is_issued_behind(s, op);
 }
 
 static size_t open_leases(const struct sim *s)

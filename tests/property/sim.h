@@ -188,6 +188,7 @@ struct op {
     struct api_key api_row;
     struct id api_users[SIM_USERS];
     char secret[DOOR_SECRET_TEXT]; /* of a door to be started */
+    int64_t wall_ms;               /* when it ran */
     size_t ids_n, due_n;
     struct id *ids;
     struct lease_due *due;
@@ -271,6 +272,7 @@ struct sim {
 
     /* time */
     int64_t boot_us, wall_offset_ms;
+    int64_t high_ms;              /* the highest time of a write that is durable */
     int64_t stepped_us, slept_us; /* when it last did */
     int64_t full_until_us;        /* the disk */
     struct clock clock;

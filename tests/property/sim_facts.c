@@ -308,6 +308,7 @@ void facts_commit(struct sim *s, struct op *op, int64_t at_us)
     for (size_t i = 0; i < op->changes_n && !s->failed; i++)
         take(s, op, &op->changes[i], at_us);
     op->committed = true;
+    s->high_ms = op->wall_ms > s->high_ms ? op->wall_ms : s->high_ms;
     if (!s->failed)
         invariants_after_commit(s, op, &check);
 }

@@ -537,6 +537,7 @@ int op_run(struct store_tx *tx, void *arg, struct err *e)
     /* Rows of keys are read from the facts: of two changes in one group the second comes again. */
     if (s->gw.pending_keys && op->kind >= OP_ROTATE && op->kind <= OP_GONE)
         return err_set(e, ERR_BUSY, "the keys are being changed");
+    op->wall_ms = store_now_ms(tx);
     invariants_in_write(s, tx);
     if (runs[op->kind](op, tx, e) || audit(op, tx, e)) {
         if (op->made_keys) { /* what it would have signed with is taken back with it */
