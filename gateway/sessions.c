@@ -558,6 +558,7 @@ int sessions_adopt(struct sessions *ss, struct err *e)
     free(a.orphans);
     if (rc)
         return -1;
+    broker_clock_behind(ss->s->broker, store_clock_behind_ms(ss->s->store));
     reconcile_at_start(ss);
     return reconcile_watch(ss, e);
 }

@@ -121,11 +121,35 @@ int broker_load_session(struct broker *b, const struct sandbox *s, struct err *e
     return session_add(b, s) ? 0 : err_set(e, ERR_INTERNAL, "no memory for a session");
 }
 
+/* Now, as the heap counts. */
+static int64_t lease_now_ms(struct broker *b)
+{
+    struct lease_time *t = &b->time;
+    int64_t wall_ms = clock_wall_ms(b->clock), boot_us = clock_boot_us(b->clock);
+    int64_t expected_ms = t->wall_ms + (boot_us - t->boot_us) / 1000;
+
+    if (t->boot_us && wall_ms < expected_ms && wall_ms + b->policy->skew_s * 1000 >= expected_ms)
+        return wall_ms +
+               t->ahead_ms; /* a small step: whether more follow shows from where it was */
+    if (t->boot_us && wall_ms < expected_ms)
+        t->ahead_ms += expected_ms - wall_ms;
+    t->wall_ms = wall_ms;
+    t->boot_us = boot_us;
+    return wall_ms + t->ahead_ms;
+}
+
+void broker_clock_behind(struct broker *b, int64_t behind_ms)
+{
+    if (behind_ms > b->policy->skew_s * 1000)
+        b->time.ahead_ms += behind_ms;
+    broker_rearm(b);
+}
+
 /* When nothing can hold the token any more, whatever became of its door: then an ending lease is
  * closed without a confirmation. */
-static int64_t dead_at_ms(const struct broker *b, const struct lease *l)
+static int64_t dead_at_ms(const struct broker *b, const struct lease_node *n)
 {
-    return l->expires_at + (b->policy->skew_s + b->policy->seal_s) * 1000;
+    return n->l.expires_at + n->ahead_ms + (b->policy->skew_s + b->policy->seal_s) * 1000;
 }
 
 static bool lease_ending(const struct lease *l)
@@ -134,12 +158,12 @@ static bool lease_ending(const struct lease *l)
 }
 
 /* The last quarter of a term begins, or its last seconds. */
-static int64_t expiring_at_ms(const struct broker *b, const struct lease *l)
+static int64_t expiring_at_ms(struct broker *b, const struct lease_node *n)
 {
-    int64_t left = l->expires_at - clock_wall_ms(b->clock);
-    int64_t ahead = left / 4 < LEASE_EXPIRING_MS ? left / 4 : LEASE_EXPIRING_MS;
+    int64_t ends_ms = n->l.expires_at + n->ahead_ms, left = ends_ms - lease_now_ms(b);
+    int64_t before = left / 4 < LEASE_EXPIRING_MS ? left / 4 : LEASE_EXPIRING_MS;
 
-    return left > 0 ? l->expires_at - ahead : l->expires_at + EXPIRED_HEARD_MS;
+    return left > 0 ? ends_ms - before : ends_ms + EXPIRED_HEARD_MS;
 }
 
 int broker_load_lease(struct broker *b, const struct lease *l, struct err *e)
@@ -153,6 +177,7 @@ int broker_load_lease(struct broker *b, const struct lease *l, struct err *e)
     if (!n)
         return err_set(e, ERR_INTERNAL, "no memory for a lease");
     n->l = *l;
+    n->ahead_ms = b->time.ahead_ms;
     n->active_seq = l->grant_seq;
     n->session = s;
     n->due.index = HEAP_NONE;
@@ -161,7 +186,7 @@ int broker_load_lease(struct broker *b, const struct lease *l, struct err *e)
         n->ending_seq = s->seq;
         n->ending_us = clock_boot_us(b->clock);
     }
-    if (heap_put(&b->due, &n->due, lease_ending(l) ? dead_at_ms(b, l) : expiring_at_ms(b, l))) {
+    if (heap_put(&b->due, &n->due, lease_ending(l) ? dead_at_ms(b, n) : expiring_at_ms(b, n))) {
         free(n);
         return err_set(e, ERR_INTERNAL, "no memory for a lease");
     }
@@ -209,9 +234,9 @@ static void apply_extend(struct broker *b, struct session *s, const struct chang
         return;
     lease_take(n, &c->lease);
     asked_answered(b, n);
+    n->ahead_ms = b->time.ahead_ms;
     n->warned = false;
-    (void)heap_put(&b->due, &n->due,
-                   expiring_at_ms(b, &n->l)); /* in the heap already: cannot fail */
+    (void)heap_put(&b->due, &n->due, expiring_at_ms(b, n)); /* in the heap already: cannot fail */
     broker_push_op(b, s,
                    &(struct door_msg){.t = DOOR_OP,
                                       .op = DOOR_OP_EXTEND,
@@ -225,7 +250,7 @@ static void mark_ending(struct broker *b, struct lease_node *n, int64_t seq, int
     asked_answered(b, n);
     n->ending_seq = seq;
     n->ending_us = committed_us;
-    (void)heap_put(&b->due, &n->due, dead_at_ms(b, &n->l));
+    (void)heap_put(&b->due, &n->due, dead_at_ms(b, n));
     broker_count_lease(b, n);
     broker_await(n->session, n);
 }
@@ -386,6 +411,7 @@ void broker_set_keys(struct broker *b, const struct keyset *keys)
 
 void broker_apply(struct broker *b, const struct change *changes, size_t n, int64_t committed_us)
 {
+    (void)lease_now_ms(b); /* a step is seen before a lease of the time behind it comes */
     for (size_t i = 0; i < n; i++)
         apply_one(b, &changes[i], committed_us);
     broker_rearm(b);
@@ -436,14 +462,14 @@ static void due_sort(struct broker *b, struct lease_node *n, int64_t now_ms,
     if (n->ending_seq) {
         batch->closed[batch->closed_n++] = n->l.lease_id;
         ask(b, n);
-    } else if (n->l.expires_at + EXPIRED_HEARD_MS <= now_ms) {
+    } else if (n->l.expires_at + n->ahead_ms + EXPIRED_HEARD_MS <= now_ms) {
         batch->expired[batch->expired_n++] = due_of(n);
         ask(b, n);
     } else {
         if (!n->warned)
             batch->expiring[batch->expiring_n++] = n->l.lease_id;
         n->warned = true;
-        again = n->l.expires_at + EXPIRED_HEARD_MS;
+        again = n->l.expires_at + n->ahead_ms + EXPIRED_HEARD_MS;
     }
     (void)heap_put(&b->due, &n->due, again);
 }
@@ -490,7 +516,7 @@ void broker_tick(struct broker *b)
     int64_t now_us = clock_boot_us(b->clock);
 
     batch.expiring_n = batch.expired_n = batch.closed_n = 0;
-    due_collect(b, clock_wall_ms(b->clock), &batch);
+    due_collect(b, lease_now_ms(b), &batch);
     if (batch.expired_n)
         b->hooks.expired(b->hooks.ctx, batch.expired, batch.expired_n);
     if (batch.expiring_n && b->hooks.expiring)
@@ -514,7 +540,7 @@ void broker_rearm(struct broker *b)
     struct broker_wait *w;
 
     if (h) {
-        int64_t due_us = (h->key - clock_wall_ms(b->clock)) * 1000;
+        int64_t due_us = (h->key - lease_now_ms(b)) * 1000;
         int64_t wait_us = asked_until_us(b) ? asked_until_us(b) - now_us : 0;
 
         due_us = due_us > wait_us ? due_us : wait_us;

@@ -45,6 +45,7 @@ struct lease_node {
     struct session *session;
     struct heap_node
         due; /* open: soon before exp, then exp; ending: when nothing can hold the token any more */
+    int64_t ahead_ms;   /* the broker's, when its term began */
     int64_t active_seq; /* the door knows the lease once it has applied this: the state never goes
                              back, whatever seq a renewal gets */
     int64_t ending_seq; /* of the log entry that ends it; 0: open */
@@ -107,6 +108,14 @@ struct session {
     UT_hash_handle hh;
 };
 
+/* The wall clock, which may be set back; leases end as if it had not been. What it was set back by is
+ * added from then on: `ahead_ms` of the wall clock stands the time by which leases end that began before.
+ * The heap is in that time, which goes forward only, but for steps within the skew. */
+struct lease_time {
+    int64_t ahead_ms;
+    int64_t wall_ms, boot_us; /* read together last, when the wall had not gone back; 0: never */
+};
+
 struct broker {
     struct broker_hooks hooks;
     const struct clock *clock;
@@ -122,6 +131,7 @@ struct broker {
     size_t asked;
     uint32_t asked_round; /* those of earlier ones are not counted any more */
     int64_t asked_us;     /* boot clock of the last call */
+    struct lease_time time;
     struct broker_wait *waits;
     size_t doors_unknown, connections;
     size_t state[LEASE_STATES]; /* leases in it */

@@ -85,6 +85,10 @@ void broker_free(struct broker *b);
 int broker_load_session(struct broker *b, const struct sandbox *s, struct err *e) MUST_CHECK;
 int broker_load_lease(struct broker *b, const struct lease *l, struct err *e) MUST_CHECK;
 
+/* Behind these: the wall clock stands so far behind what the store has seen. They end as if it stood
+ * there; so they do when it is set back later. */
+void broker_clock_behind(struct broker *b, int64_t behind_ms);
+
 /* The keys of now, which must outlive their use here; doors get them with CHANGE_KEYS. */
 void broker_set_keys(struct broker *b, const struct keyset *keys);
 

@@ -173,6 +173,12 @@ FAULTS = [
         "if (batch.expired_n && !FAULT(@))",
     ),
     (
+        "a clock that is set back gives leases more time",
+        "lease/broker.c",
+        "t->ahead_ms += expected_ms - wall_ms;",
+        "t->ahead_ms += FAULT(@) ? 0 : expected_ms - wall_ms;",
+    ),
+    (
         "a lease closes at once whoever is connected with it",
         "lease/broker.c",
         "s->door->time_ms >= n->l.expires_at && !n->l.connections;",

@@ -387,6 +387,10 @@ void invariant_20_every_lease_closes(struct sim *s)
     for (int i = 0; i < s->leases_n; i++) {
         const struct lease_fact *f = &s->leases[i];
 
+        if (facts_open(f) && s->gw.up_since_us < f->term_us &&
+            f->ends_us + RETRIED_US + s->policy.skew_s * SEC < s->boot_us)
+            sim_fail(s, "invariant_20", "%s is open %lld us behind its term, by the boot clock",
+                     SHORT(&f->l.lease_id), (long long)(s->boot_us - f->ends_us));
         if (!f->closed && f->l.max_expires_at + grace_ms + RETRIED_US / 1000 < now_ms)
             sim_fail(s, "invariant_20", "%s is %s long behind its mex", SHORT(&f->l.lease_id),
                      lease_state_names[f->l.state]);

@@ -56,9 +56,11 @@ struct fact {
 };
 
 struct lease_fact {
-    struct lease l;    /* as of the newest change */
-    int session;       /* place in sim.sessions */
-    int api;           /* that issued it */
+    struct lease l; /* as of the newest change */
+    int session;    /* place in sim.sessions */
+    int64_t term_us,
+        ends_us; /* boot clock: when its term began, and is over whatever the wall clock does */
+    int api;     /* that issued it */
     int64_t first_seq; /* of its grant */
     int64_t end_seq;   /* of what ended it; 0: open */
     int64_t end_us;

@@ -135,6 +135,12 @@ static struct fact *log_entry(struct sim *s, int session, const struct change *c
     return entry;
 }
 
+static void term_begins(const struct sim *s, struct lease_fact *f)
+{
+    f->term_us = s->boot_us;
+    f->ends_us = s->boot_us + (f->l.expires_at - sim_wall_ms(s)) * 1000;
+}
+
 static void granted(struct sim *s, const struct op *op, const struct change *c, int session,
                     int64_t at_us)
 {
@@ -149,6 +155,7 @@ static void granted(struct sim *s, const struct op *op, const struct change *c, 
                              .session = session,
                              .api = facts_api(s, &c->lease.api_key_id),
                              .first_seq = c->seq};
+    term_begins(s, f);
     s->leases_n++;
     entry->lease_id = c->lease.lease_id;
     entry->exp_ms = c->lease.expires_at;
@@ -166,6 +173,7 @@ static void extended(struct sim *s, const struct change *c, int session, int64_t
         return;
     before = s->leases[at].l;
     s->leases[at].l = c->lease;
+    term_begins(s, &s->leases[at]);
     s->leases[at].shortened |= c->lease.expires_at < before.expires_at;
     entry->lease_id = c->lease.lease_id;
     entry->exp_ms = c->lease.expires_at;

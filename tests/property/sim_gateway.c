@@ -450,7 +450,10 @@ static int load(struct sim *s, struct err *e)
     if (gateway_keys_make(s, NULL, 0, &s->gw.keys, e))
         return -1;
     s->gw.broker = broker_make(s);
-    return store_read(s->gw.store, load_rows, s, e);
+    if (store_read(s->gw.store, load_rows, s, e))
+        return -1;
+    broker_clock_behind(s->gw.broker, store_clock_behind_ms(s->gw.store));
+    return 0;
 }
 
 /* What a start finds unfinished, or without its processes. */

@@ -301,6 +301,59 @@ static void pass(struct fixture *f, int64_t ms)
     broker_tick(f->broker);
 }
 
+static void a_clock_that_is_set_back_gives_no_lease_more_time(void **state)
+{
+    struct fixture *f = *state;
+    struct lease l = grant(f, 10, 1), later;
+
+    broker_tick(f->broker);
+    f->wall_ms -= 3600000;
+    broker_tick(f->broker);
+    f->boot_us += 5000000;
+    f->wall_ms += 5000;
+    later = grant(f, 9, 2); /* of the time behind the step */
+    f->boot_us += 5000000 + HEARD * 1000;
+    f->wall_ms += 5000 + HEARD;
+    broker_tick(f->broker);
+    assert_int_equal(f->expired_n, 1);
+    assert_true(id_equal(&f->expired[0], &l.lease_id));
+    f->boot_us += 4000000;
+    f->wall_ms += 4000;
+    broker_tick(f->broker);
+    assert_int_equal(f->expired_n, 2);
+    assert_true(id_equal(&f->expired[1], &later.lease_id));
+}
+
+static void a_small_step_back_is_followed_and_many_are_a_large_one(void **state)
+{
+    struct fixture *f = *state;
+
+    grant(f, 10, 1);
+    broker_tick(f->broker);
+    f->wall_ms -= 4000;
+    f->boot_us += 10000000 + HEARD * 1000;
+    f->wall_ms += 10000 + HEARD;
+    broker_tick(f->broker);
+    assert_int_equal(f->expired_n, 0);
+    f->wall_ms -= 4000;
+    broker_tick(f->broker);
+    assert_int_equal(f->expired_n, 1);
+}
+
+static void a_start_behind_what_was_seen_gives_no_lease_more_time(void **state)
+{
+    struct fixture *f = *state;
+    struct lease l = make_lease(f, 3610, 1);
+    struct err e;
+
+    assert_int_equal(broker_load_lease(f->broker, &l, &e), 0);
+    broker_clock_behind(f->broker, 3600000);
+    f->boot_us += 10000000 + HEARD * 1000;
+    f->wall_ms += 10000 + HEARD;
+    broker_tick(f->broker);
+    assert_int_equal(f->expired_n, 1);
+}
+
 static void a_lease_is_told_of_once_a_term_shortly_before_it_expires(void **state)
 {
     struct fixture *f = *state;
@@ -670,6 +723,9 @@ int main(void)
         T(expiries_that_are_never_answered_do_not_keep_the_others_from_it),
         T(expiry_comes_in_bounded_batches_and_is_asked_for_again),
         T(a_renewed_lease_does_not_expire_at_its_first_time),
+        T(a_clock_that_is_set_back_gives_no_lease_more_time),
+        T(a_small_step_back_is_followed_and_many_are_a_large_one),
+        T(a_start_behind_what_was_seen_gives_no_lease_more_time),
         T(a_lease_is_told_of_once_a_term_shortly_before_it_expires),
         T(an_unconfirmed_lease_is_told_of_once),
         T(leases_that_nobody_uses_behind_their_end_are_unused),
