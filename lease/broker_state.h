@@ -12,7 +12,7 @@
 /* A request to the store that brought no change back (a full disk, say) is made again after this
  * time. */
 #define STORE_RETRY_MS 5000
-#define ASKED_MAX      (2 * BROKER_BATCH)
+#define ASKED_MAX      (8 * BROKER_BATCH)
 
 /* How long a door may leave a push unacknowledged before its leases show as unconfirmed, and how
  * long a control connection may be silent or unauthenticated. */
@@ -127,7 +127,7 @@ struct broker {
     struct door *doors;
     struct heap due;
     /* What the store was asked for because time has passed, and has not answered: not more than
-     * ASKED_MAX, so that what else is written never waits behind a hundred thousand of them. */
+     * ASKED_MAX, which keeps it busy while the answers are on their way. */
     size_t asked;
     uint32_t asked_round; /* those of earlier ones are not counted any more */
     int64_t asked_us;     /* boot clock of the last call */

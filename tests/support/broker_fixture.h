@@ -36,7 +36,7 @@ struct fixture {
     size_t sent_n;
     uint64_t closed_conn;
     int closed_code;
-    struct id closed[512], expired[2048];
+    struct id closed[512], expired[8192];
     size_t closed_n, expired_n, expired_calls, unused_n;
     struct id expiring, unconfirmed; /* the last ones told of */
     size_t expiring_n, unconfirmed_n;
@@ -93,7 +93,7 @@ static inline void on_expired(void *ctx, const struct lease_due *due, size_t n)
 
     assert_true(n <= BROKER_BATCH);
     f->expired_calls++;
-    for (size_t i = 0; i < n && f->expired_n < 2048; i++) {
+    for (size_t i = 0; i < n && f->expired_n < 8192; i++) {
         f->expired[f->expired_n++] = due[i].lease_id;
         f->unused_n += due[i].unused;
     }
