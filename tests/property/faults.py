@@ -162,8 +162,8 @@ FAULTS = [
     (
         "a lease that ends is not counted anew",
         "lease/broker.c",
-        "(void)heap_put(&b->due, &n->due, dead_at_ms(b, &n->l));\n    broker_count_lease(b, n);",
-        "(void)heap_put(&b->due, &n->due, dead_at_ms(b, &n->l));\n    if (!FAULT(@))\n"
+        "(void)heap_put(&b->due, &n->due, dead_at_ms(b, n));\n    broker_count_lease(b, n);",
+        "(void)heap_put(&b->due, &n->due, dead_at_ms(b, n));\n    if (!FAULT(@))\n"
         "        broker_count_lease(b, n);",
     ),
     (
@@ -183,12 +183,6 @@ FAULTS = [
         "lease/broker.c",
         "s->door->time_ms >= n->l.expires_at && !n->l.connections;",
         "s->door->time_ms >= n->l.expires_at && (FAULT(@) || !n->l.connections);",
-    ),
-    (
-        "a lease closes at once before its door knows that it is over",
-        "lease/broker.c",
-        "return s->door && s->door->time_ms >= n->l.expires_at",
-        "return s->door && (FAULT(@) || s->door->time_ms >= n->l.expires_at)",
     ),
     (
         "the signature is not checked",
