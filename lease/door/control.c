@@ -25,7 +25,7 @@
 #define ARENA_MAX      (8 * DOOR_CONTROL_MAX)
 #define ANSWER_MAX     4096
 #define PIECE          16384
-#define GATHER_US      1000 /* news of who came and went waits so long for more of it */
+#define GATHER_US      1000 /* of news of who came and went one write in so long */
 
 /* A message to be sent as a frame. */
 struct control_out {
@@ -47,7 +47,8 @@ struct control {
     char accept[SHAKE_ACCEPT_TEXT + 1]; /* what proves that the handshake was read */
     struct control_out *out;
     size_t out_bytes;
-    bool urgent; /* something in `out` is not to wait */
+    bool urgent;     /* something in `out` is not to wait */
+    int64_t news_us; /* when news went out last */
     struct ws_reader reader;
     struct buf in; /* the answer to the handshake, then the message under way */
     int64_t retry_us;
@@ -110,10 +111,25 @@ static int out_add(struct control *c, int type, const struct buf *text)
     return 0;
 }
 
-/* Each write wakes the gateway, which costs more than what it reads then. */
-static bool may_wait(enum door_msg_type type)
+static bool is_news(enum door_msg_type type)
 {
     return type == DOOR_ADMIT || type == DOOR_CLOSE || type == DOOR_ACTIVITY;
+}
+
+/* Each write wakes the gateway, which costs more than what it reads then. The first of some news does not
+ * wait: whoever has just been admitted may ask the gateway for its lease next. */
+static void schedule(struct control *c, enum door_msg_type type)
+{
+    int64_t now_us = loop_now_us();
+
+    if (!is_news(type)) {
+        c->urgent = true;
+    } else if (now_us - c->news_us >= GATHER_US) {
+        c->news_us = now_us;
+        c->urgent = true;
+    } else if (!loop_timer_is_set(c->gather_timer)) {
+        loop_timer_set(c->gather_timer, c->news_us + GATHER_US - now_us);
+    }
 }
 
 void control_send(struct control *c, const struct door_msg *m)
@@ -128,10 +144,7 @@ void control_send(struct control *c, const struct door_msg *m)
         log_event(c->log, LOG_WARNING, "control_queue_full");
         drop(c);
     }
-    if (!may_wait(m->t))
-        c->urgent = true;
-    else if (!loop_timer_is_set(c->gather_timer))
-        loop_timer_set(c->gather_timer, GATHER_US);
+    schedule(c, m->t);
     if (text.data)
         explicit_bzero(text.data, text.size);
     buf_done(&text);
@@ -174,7 +187,10 @@ void control_flush(struct control *c)
 
 static void gathered(void *ctx)
 {
-    out_write(ctx);
+    struct control *c = ctx;
+
+    c->news_us = loop_now_us();
+    out_write(c);
 }
 
 static void writable(void *ctx)
