@@ -25,7 +25,7 @@
 #define ARENA_MAX      (8 * DOOR_CONTROL_MAX)
 #define ANSWER_MAX     4096
 #define PIECE          16384
-#define GATHER_US      1000 /* of news of who came and went one write in so long */
+#define GATHER_US      1000 /* of news of who went one write in so long */
 
 /* A message to be sent as a frame. */
 struct control_out {
@@ -111,13 +111,14 @@ static int out_add(struct control *c, int type, const struct buf *text)
     return 0;
 }
 
+/* An admission is none: whoever was let in may ask the gateway for its lease next. */
 static bool is_news(enum door_msg_type type)
 {
-    return type == DOOR_ADMIT || type == DOOR_CLOSE || type == DOOR_ACTIVITY;
+    return type == DOOR_CLOSE || type == DOOR_ACTIVITY;
 }
 
 /* Each write wakes the gateway, which costs more than what it reads then. The first of some news does not
- * wait: whoever has just been admitted may ask the gateway for its lease next. */
+ * wait: one who goes alone is told of at once. */
 static void schedule(struct control *c, enum door_msg_type type)
 {
     int64_t now_us = loop_now_us();

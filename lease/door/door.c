@@ -239,6 +239,7 @@ static void after_round(void *ctx)
 
     if (door_core_deadline_us(d->core) <= now_us)
         door_core_tick(d->core, now_us);
+    control_flush(d->control); /* an ADMIT goes before its `ready` */
     next_us = server_step(d->server, now_us);
     door_core_flush(d->core, loop_now_us());
     control_flush(d->control);
