@@ -14,6 +14,8 @@
 /* A frame, of which messages to the gateway are the longest, and the small ones beside it. */
 #define KEPT_MAX (DOOR_CONTROL_MAX + 64u * 1024u)
 
+#define TLS_RECORDS_A_TURN 64 /* a record may carry a single byte; then others get their turn */
+
 /* --- TLS ------------------------------------------------------------------------------------- */
 
 static int protocol_choose(SSL *ssl, const unsigned char **out, unsigned char *out_len,
@@ -66,9 +68,11 @@ static bool key_use(SSL_CTX *tls, const char *pem)
     return ok;
 }
 
-/* No tickets and no session cache: nothing of one connection is good for another. */
+/* No tickets and no session cache: nothing of one connection is good for another. No retries: OpenSSL
+ * would go on reading for as long as a peer sends what is no data, and all others would wait. */
 static bool tls_tune(SSL_CTX *tls)
 {
+    SSL_CTX_clear_mode(tls, SSL_MODE_AUTO_RETRY);
     SSL_CTX_set_mode(tls, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                               SSL_MODE_RELEASE_BUFFERS);
     SSL_CTX_set_options(tls, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION);
@@ -124,7 +128,7 @@ static ssize_t tls_read(struct wire *w, char *to, size_t size)
     size_t n = 0;
     int r = 1;
 
-    while (n < size && r > 0) {
+    for (int i = 0; i < TLS_RECORDS_A_TURN && n < size && r > 0; i++) {
         ERR_clear_error();
         r = SSL_read(w->ssl, to + n, (int)(size - n < INT_MAX ? size - n : INT_MAX));
         n += r > 0 ? (size_t)r : 0;
@@ -211,8 +215,10 @@ static ssize_t tls_write(struct wire *w, const struct iovec *iov, size_t n)
             ERR_clear_error();
             r = SSL_write(w->ssl, (const char *)iov[i].iov_base + at,
                           (int)(left < INT_MAX ? left : INT_MAX));
+            /* It wants to read only in the middle of a message of the handshake: no peer has a reason
+             * to cut one just there, and to wait for its rest would keep what waits here for ever. */
             if (r <= 0)
-                return tls_stopped(w, r) < 0 ? all : -1;
+                return tls_stopped(w, r) < 0 && !SSL_want_read(w->ssl) ? all : -1;
             at += (size_t)r;
             all += r;
         }
