@@ -21,6 +21,7 @@
 #include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "leasehold/tool_link.h"
@@ -31,6 +32,7 @@
 #define RUNS_MAX    64
 #define TAKEN_MS    120000 /* for the gateway, whose start has the sandbox itself to wait for, too */
 #define LOOK_NS     2000000L
+#define LINGER_NS   20000000L
 #define BACKLOG     64
 #define MESSAGE_MAX 200
 
@@ -38,6 +40,7 @@ struct tools {
     struct tool_rules rules;
     uint64_t runs_max, max_ms;
     int listen_fd, sig_fd;
+    timer_t timer;        /* interrupts what would block */
     pid_t runs[RUNS_MAX]; /* 0: free */
     bool unsettled;       /* a run left what it has started: nothing begins before that is gone */
 };
@@ -102,6 +105,19 @@ static int open_signals(void)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+static void interrupt(int sig)
+{
+    (void)sig;
+}
+
+static int open_timer(struct tools *t)
+{
+    struct sigevent by = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
+    return sigaction(SIGUSR1, &(struct sigaction){.sa_handler = interrupt}, NULL) < 0
+               ? -1
+               : timer_create(CLOCK_MONOTONIC, &by, &t->timer);
+}
+
 static int open_socket(void)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX, .sun_path = TOOL_SOCKET};
@@ -141,7 +157,7 @@ static int open_all(struct tools *t)
     if (prctl(PR_SET_DUMPABLE, 0) < 0 || setrlimit(RLIMIT_CORE, &no_core) < 0)
         return -1;
     t->sig_fd = open_signals();
-    t->listen_fd = t->sig_fd < 0 ? -1 : open_socket();
+    t->listen_fd = t->sig_fd < 0 || open_timer(t) < 0 ? -1 : open_socket();
     t->rules.runs_fd = t->listen_fd < 0 ? -1 : tool_runs_open();
     return t->rules.runs_fd < 0 || end_after(t->max_ms) < 0 ? -1 : wait_taken(t);
 }
@@ -176,7 +192,8 @@ static void begin(struct tools *t, int fd)
         t->runs[i] = pid;
 }
 
-/* A tool has its minder's uid and can kill it: what it has started is then ours. */
+/* A tool has its minder's uid and can stop it, so that it counts no time, or kill it: what the tool has
+ * started is then ours. */
 static void settle(struct tools *t)
 {
     if (!t->unsettled || running(t) > 0)
@@ -189,9 +206,11 @@ static void reap(struct tools *t)
 {
     int status;
     pid_t pid;
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+    while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0)
         for (size_t i = 0; i < t->runs_max; i++)
-            if (t->runs[i] == pid) {
+            if (t->runs[i] == pid && WIFSTOPPED(status)) {
+                kill(pid, SIGKILL);
+            } else if (t->runs[i] == pid) {
                 t->runs[i] = 0;
                 t->unsettled |= WIFSIGNALED(status);
             }
@@ -209,13 +228,24 @@ static bool on_signals(struct tools *t)
     return !over;
 }
 
-static void on_askers(struct tools *t)
+/* With a connection goes what is on its way in it, a socket maybe that the asker has told to linger at
+ * its end, for hours: only a signal ends that wait. */
+static void close_asker(struct tools *t, int fd)
 {
-    int fd;
-    while ((fd = accept4(t->listen_fd, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
-        begin(t, fd);
-        close(fd);
-    }
+    const struct timespec soon = {.tv_nsec = LINGER_NS};
+    timer_settime(t->timer, 0, &(struct itimerspec){soon, soon}, NULL);
+    close(fd);
+    timer_settime(t->timer, 0, &(struct itimerspec){.it_value = {0}}, NULL);
+}
+
+/* One at a time: who asks without end does not keep the ends of runs from us. */
+static void on_asker(struct tools *t)
+{
+    int fd = accept4(t->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+    if (fd < 0)
+        return;
+    begin(t, fd);
+    close_asker(t, fd);
 }
 
 static void serve(struct tools *t)
@@ -228,7 +258,7 @@ static void serve(struct tools *t)
         if (p[0].revents != 0 && !on_signals(t))
             return;
         if (p[1].revents != 0)
-            on_askers(t);
+            on_asker(t);
     }
 }
 

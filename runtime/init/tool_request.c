@@ -1,6 +1,7 @@
 #include "tool_request.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <string.h>
@@ -141,6 +142,18 @@ static int receive_all(struct tool_request *r, int fd, char *ret, size_t len, in
     return 0;
 }
 
+/* One that only names a file (O_PATH) is to be had for files that the agent may not read, and the tool
+ * that opens its /dev/stdin would do so with its own rights. */
+static bool are_open(const struct tool_request *r)
+{
+    for (size_t i = 0; i < 3; i++) {
+        int flags = fcntl(r->fds[i], F_GETFL);
+        if (flags < 0 || (flags & O_PATH) != 0)
+            return false;
+    }
+    return true;
+}
+
 int tool_request_receive(struct tool_request *r, int fd, char *text)
 {
     int64_t until_ms = mono_ms() + RECEIVE_MS;
@@ -151,7 +164,8 @@ int tool_request_receive(struct tool_request *r, int fd, char *text)
         return -1;
     uint32_t len =
         (uint32_t)head[0] << 24 | (uint32_t)head[1] << 16 | (uint32_t)head[2] << 8 | head[3];
-    if (len == 0 || len > TOOL_REQUEST_MAX || receive_all(r, fd, text, len, until_ms) < 0)
+    if (!are_open(r) || len == 0 || len > TOOL_REQUEST_MAX ||
+        receive_all(r, fd, text, len, until_ms) < 0)
         return -1;
     return tool_request_parse(r, text, len);
 }
