@@ -280,6 +280,24 @@ print(r, ctypes.get_errno())
 """
         self.assertEqual(self.python(script), ["-1 38"])
 
+    def test_no_socket_lingers(self):
+        """Sent with SCM_RIGHTS, it would block whoever drops it, the door as well."""
+        script = """
+import socket, struct
+s = socket.socket()
+linger, tcp_congestion = struct.pack('ii', 1, 60), 13
+s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+print(s.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8) == bytes(8))
+s.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+print(s.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))
+assert socket.SO_LINGER == tcp_congestion
+try:
+    s.setsockopt(socket.IPPROTO_TCP, tcp_congestion, b'nosuch')
+except OSError as e:
+    print(type(e).__name__)
+"""
+        self.assertEqual(self.python(script), ["True", "1", "FileNotFoundError"])
+
     def test_keys_of_the_host_are_not_listed(self):
         self.assertEqual(self.sh("cat /proc/keys /proc/key-users 2>/dev/null; echo end"), ["end"])
 
