@@ -19,6 +19,9 @@ install -D -m 0644 packaging/copyright "$stage/usr/share/doc/leasehold/copyright
 install -m 0644 README.md "$stage/usr/share/doc/leasehold/README.md"
 cp -r docs "$stage/usr/share/doc/leasehold/docs"
 rm -r "$stage/usr/share/doc/leasehold/docs/man"
+# A link to what is not in the package, as a source file, becomes its text.
+find "$stage/usr/share/doc" -name '*.md' -exec perl -MFile::Basename -0pi -e '
+    s{\[([^\]]*)\]\(([^)\s#:]+)(#[^)\s]*)?\)}{ -e dirname($ARGV) . "/$2" ? $& : $1 }ge' {} +
 find "$stage/usr/share/man" -name '*.[0-9]' -exec gzip -9n {} +
 find "$stage" -type d -exec chmod 0755 {} +
 

@@ -4,7 +4,9 @@ dpkg works on an overlay of the machine's own root in a mount namespace of its o
 never sees any of it.
 """
 
+import glob
 import os
+import re
 import subprocess
 import tempfile
 import unittest
@@ -114,6 +116,14 @@ class Package(unittest.TestCase):
     def test_the_unit_is_one_systemd_understands(self):
         said = self.installed("systemd-analyze verify /usr/lib/systemd/system/leasehold.service 2>&1; true")
         self.assertNotIn("leasehold", said)
+
+    def test_no_link_of_its_documents_leads_nowhere(self):
+        tree = os.path.join(self.dir.name, "tree")
+        subprocess.run(["dpkg-deb", "-x", self.deb, tree], check=True)
+        for path in glob.glob(os.path.join(tree, "usr/share/doc/leasehold/**/*.md"), recursive=True):
+            with open(path, encoding="utf-8") as text:
+                for target in re.findall(r"\]\(([^)\s#:]+)(?:#[^)\s]*)?\)", text.read()):
+                    self.assertTrue(os.path.exists(os.path.join(os.path.dirname(path), target)), (path, target))
 
     def test_the_same_tree_gives_the_same_bytes(self):
         with open(self.deb, "rb") as one, open(self.build("again"), "rb") as other:
