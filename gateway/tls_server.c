@@ -67,6 +67,9 @@ int tls_server_setup(void *ctx, const struct config_tls *tls, struct err *e)
 {
     SSL_CTX *c = ctx;
 
+    /* OpenSSL would go on reading for as long as a peer sends what is no data, and all others
+     * would wait. */
+    SSL_CTX_clear_mode(c, SSL_MODE_AUTO_RETRY);
     SSL_CTX_set_options(c, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION |
                                SSL_OP_CIPHER_SERVER_PREFERENCE);
     if (SSL_CTX_set_min_proto_version(c, TLS1_2_VERSION) != 1 ||
