@@ -1,11 +1,14 @@
 """The example bots, run as their pages say, against a messenger that stands in for a real one."""
 
 import glob
+import importlib.util
+import itertools
 import json
 import os
 import re
 import shutil
 import subprocess
+import threading
 import time
 import unittest
 import urllib.request
@@ -28,6 +31,33 @@ class Pages(unittest.TestCase):
             self.assertTrue(os.access(command, os.X_OK), command)
             with open(command, encoding="utf-8") as text:
                 self.assertEqual(text.readline(), "#!/usr/bin/python3\n", command)
+
+
+def poor_messenger():
+    """The example's messenger where it goes wrong: the first messages of the bot are not taken, each
+    in another way, and of those behind them every second one takes its time. Its server."""
+    spec = importlib.util.spec_from_file_location("messenger", os.path.join(EXAMPLES, "messenger.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sent = itertools.count()
+
+    class Handler(module.Handler):
+        def do_POST(self):
+            number = next(sent) if self.path == "/send" else -1
+            if number in (0, 1):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.close_connection = True
+                if number == 0:
+                    self.answer(503, {})
+                return
+            if number % 2 == 0:
+                time.sleep(0.2)
+            super().do_POST()
+
+    server = module.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads, server.messenger = True, module.Messenger()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
 
 
 class Chat(unittest.TestCase):
@@ -121,6 +151,20 @@ class Chat(unittest.TestCase):
         self.gateway.expect(204, "DELETE", f"/api-keys/{self.key['api_key']['key_id']}")
         self.assertIsNotNone(self.bot.wait(20))
 
+    def run_with_a_poor_messenger(self):
+        self.end(self.bot)
+        server = poor_messenger()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        self.url = f"http://127.0.0.1:{server.server_port}"
+        texts = [f"number {i}" for i in range(6)]
+        for text in texts:
+            self.say("ann", text)
+        self.start_bot()
+        self.reply("ann", len(texts) - 1)
+        self.assertEqual([m["text"] for m in self.ask("/shown?person=ann&after=0")], texts)
+        self.assertIsNone(self.bot.poll())
+
     def last(self):
         shown = self.ask("/shown?person=ann&after=0")
         return shown[-1]["n"] if shown else 0
@@ -138,6 +182,9 @@ class Python(Chat):
     def test_the_bot_in_python(self):
         self.run_bot()
 
+    def test_the_bot_in_python_loses_nothing_to_a_poor_messenger(self):
+        self.run_with_a_poor_messenger()
+
 
 class Node(Chat):
     def command(self):
@@ -151,6 +198,9 @@ class Node(Chat):
 
     def test_the_bot_in_node(self):
         self.run_bot()
+
+    def test_the_bot_in_node_loses_nothing_to_a_poor_messenger(self):
+        self.run_with_a_poor_messenger()
 
 
 if __name__ == "__main__":

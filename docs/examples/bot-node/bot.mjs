@@ -6,7 +6,10 @@ import { createHash } from "node:crypto";
 import { readFileSync, renameSync, writeFileSync } from "node:fs";
 
 import { Gateway } from "./gateway.mjs";
+import { Outbox } from "./outbox.mjs";
 import { Talk } from "./talk.mjs";
+
+const MESSENGER_MS = 60_000;
 
 const { LEASEHOLD_URL: url, LEASEHOLD_KEY: key, MESSENGER_URL: messenger } = process.env;
 const stateFile = process.argv[2];
@@ -37,14 +40,21 @@ function idOf(kind, person) {
   return `${h.slice(0, 8)}-${h.slice(8, 12)}-8${h.slice(13, 16)}-a${h.slice(17, 20)}-${h.slice(20, 32)}`;
 }
 
-const talks = new Map(); // by person
+const talks = new Map(); // by person, both
+const outboxes = new Map();
 
-async function send(person, text) {
-  await fetch(`${messenger}/send`, {
+function post(person, text) {
+  return fetch(`${messenger}/send`, {
     method: "POST",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify({ person, text }),
+    signal: AbortSignal.timeout(MESSENGER_MS),
   });
+}
+
+function send(person, text) {
+  if (!outboxes.has(person)) outboxes.set(person, new Outbox((text) => post(person, text)));
+  outboxes.get(person).add(text);
 }
 
 function talkOf(person) {
@@ -75,7 +85,7 @@ async function saveFile(person, name, text) {
     body: text,
   });
   const file = await answer.json();
-  await send(person, answer.ok ? `(saved ${file.name}, ${file.size_bytes} bytes)` : `(${file.detail})`);
+  send(person, answer.ok ? `(saved ${file.name}, ${file.size_bytes} bytes)` : `(${file.detail})`);
 }
 
 function heard(person, text) {
@@ -115,7 +125,9 @@ const gateway = new Gateway({
 async function listen() {
   for (;;) {
     try {
-      const answer = await fetch(`${messenger}/updates?after=${state.said}`);
+      const answer = await fetch(`${messenger}/updates?after=${state.said}`, {
+        signal: AbortSignal.timeout(MESSENGER_MS),
+      });
       for (const { n, person, text } of await answer.json()) {
         heard(person, text);
         state.said = n;

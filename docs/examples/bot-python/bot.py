@@ -5,6 +5,7 @@
 """
 
 import asyncio
+import http.client
 import json
 import os
 import sys
@@ -12,7 +13,10 @@ import urllib.parse
 import urllib.request
 import uuid
 
-from gateway import Gateway
+import websockets
+
+from gateway import Gateway, Refused
+from outbox import Outbox
 from talk import Talk
 
 NAMESPACE = uuid.UUID("5d0c1f6e-8a51-4f0e-9c43-6d1d1a3f6b10")
@@ -37,7 +41,7 @@ class Bot:
     def __init__(self, url, key, messenger, state):
         self.url, self.key, self.messenger, self.state = url, key, messenger, state
         self.gateway = Gateway(url, key, state.since, self.on_event)
-        self.talks = {}  # by person
+        self.talks, self.outboxes = {}, {}  # by person
 
     async def run(self):
         listening = asyncio.create_task(self.listen())
@@ -87,7 +91,6 @@ class Bot:
     async def save_file(self, person, name, text):
         """"/save NAME TEXT": a file in the chat, where the agent finds it, too. Bodies go over REST."""
         user, chat = self.ids(person)
-        await self.gateway.call("chat.create", {"user_id": user, "chat_id": chat})
         request = urllib.request.Request(
             f"{self.url}/api/v1/chats/{chat}/files/{urllib.parse.quote(name, safe='')}",
             text.encode(),
@@ -100,9 +103,12 @@ class Bot:
                 return json.load(answer)
 
         try:
+            await self.gateway.call("chat.create", {"user_id": user, "chat_id": chat})
             file = await asyncio.get_running_loop().run_in_executor(None, put)
             self.send(person, f"(saved {file['name']}, {file['size_bytes']} bytes)")
-        except OSError as fault:
+        except asyncio.CancelledError:
+            self.send(person, "(not saved: the gateway went away)")
+        except (Refused, OSError, websockets.WebSocketException, asyncio.TimeoutError) as fault:
             self.send(person, f"({fault})")
 
     # -- the messenger ---------------------------------------------------------------------------------
@@ -110,11 +116,14 @@ class Bot:
     def ask(self, path, body=None):
         data = None if body is None else json.dumps(body).encode()
         with urllib.request.urlopen(self.messenger + path, data, timeout=60) as answer:
-            return json.load(answer)
+            return answer.read()
 
     def send(self, person, text):
-        body = {"person": person, "text": text}
-        asyncio.get_running_loop().run_in_executor(None, self.ask, "/send", body)
+        if person not in self.outboxes:
+            self.outboxes[person] = Outbox(
+                lambda text: self.ask("/send", {"person": person, "text": text})
+            )
+        self.outboxes[person].add(text)
 
     async def listen(self):
         loop = asyncio.get_running_loop()
@@ -122,11 +131,11 @@ class Bot:
             await self.gateway.up.wait()
             try:
                 path = f"/updates?after={self.state.said}"
-                for update in await loop.run_in_executor(None, self.ask, path):
+                for update in json.loads(await loop.run_in_executor(None, self.ask, path)):
                     self.heard(update["person"], update["text"])
                     self.state.said = update["n"]
                     self.state.save()
-            except OSError as fault:
+            except (OSError, http.client.HTTPException, ValueError) as fault:
                 print(f"messenger: {fault}")
                 await asyncio.sleep(1)
 
