@@ -75,15 +75,32 @@ static const char *why_not_runnable(int fd, enum kind *ret)
     return why_no_script(line);
 }
 
-static const char *why_refused(int fd, const struct stat *st, enum kind *ret)
+static const char *why_not_open(int dir, const char *name, enum kind *ret)
 {
-    if (!S_ISREG(st->st_mode))
+    int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    const char *why = fd < 0 ? "it cannot be opened" : why_not_runnable(fd, ret);
+
+    if (fd >= 0)
+        close(fd);
+    return why;
+}
+
+/* It stands elsewhere too, where its mode is somebody else's business: a program of the host, maybe. */
+static const char *why_shared(const struct statx *st)
+{
+    if (st->stx_attributes & STATX_ATTR_MOUNT_ROOT)
+        return "it is mounted there";
+    return !S_ISDIR(st->stx_mode) && st->stx_nlink != 1 ? "has another name (hard link)" : NULL;
+}
+
+/* Before anything is opened: a device can mind that. */
+static const char *why_no_file(const struct statx *st)
+{
+    if (S_ISLNK(st->stx_mode))
+        return "a symbolic link";
+    if (!S_ISREG(st->stx_mode))
         return "not a regular file";
-    if (st->st_uid != geteuid())
-        return "not owned by the gateway's user";
-    if (st->st_nlink != 1)
-        return "has another name (hard link)";
-    return why_not_runnable(fd, ret);
+    return st->stx_uid != geteuid() ? "not owned by the gateway's user" : NULL;
 }
 
 /* --- one tool ---------------------------------------------------------------------------------- */
@@ -104,35 +121,79 @@ static const char *why_not_brokered(const char *name)
                                  "is too long";
 }
 
-/* Closed while its group changes. */
-static int set_mode(int fd, const struct stat *st, mode_t mode, int64_t gid)
+static int mode_failed(const char *name, struct err *e)
 {
-    bool regroup = gid >= 0 && st->st_gid != (gid_t)gid;
-
-    if ((st->st_mode & 07777) == mode && !regroup)
-        return 0;
-    if (regroup && (fchmod(fd, 0) != 0 || fchown(fd, (uid_t)-1, (gid_t)gid) != 0))
-        return -1;
-    return fchmod(fd, mode);
+    return err_sys(e, ERR_SANDBOX_START_FAILED, errno, "the mode of the user tool %.80s", name);
 }
 
-/* Symlinks and special files are of no use below a read-only bind; they are told, not touched. */
-static int prepare_file(const struct usertools_report *report, int fd, const char *name,
-                        const struct stat *st, struct err *e)
+static int change_mode(int dir, const char *name, mode_t mode, struct err *e)
+{
+    return fchmodat(dir, name, mode, AT_SYMLINK_NOFOLLOW) ? mode_failed(name, e) : 0;
+}
+
+/* Closed while its group changes. */
+static int set_mode(int dir, const char *name, const struct statx *st, mode_t mode, int64_t gid,
+                    struct err *e)
+{
+    bool regroup = gid >= 0 && st->stx_gid != (gid_t)gid;
+
+    if ((st->stx_mode & 07777) == mode && !regroup)
+        return 0;
+    if (regroup && change_mode(dir, name, 0, e))
+        return -1;
+    if (regroup && fchownat(dir, name, (uid_t)-1, (gid_t)gid, AT_SYMLINK_NOFOLLOW) != 0)
+        return mode_failed(name, e);
+    return change_mode(dir, name, mode, e);
+}
+
+static void tell_refused(const struct usertools_report *report, const char *name, const char *why)
+{
+    if (report->refused)
+        report->refused(report->ctx, name, why);
+}
+
+/* Agents see all that stands there: what is not to be closed by us must be closed already. */
+static int refuse_shared(const struct usertools_report *report, const char *name,
+                         const struct statx *st, const char *why, struct err *e)
+{
+    mode_t mode = st->stx_mode & 07777;
+
+    tell_refused(report, name, why);
+    if (mode == 0 || (st->stx_uid == geteuid() && (mode & 077) == 0))
+        return 0;
+    return err_set(e, ERR_SANDBOX_START_FAILED,
+                   "the user tool %.80s: %s, so its mode is left as it is, and agents could read "
+                   "it (put a copy there)",
+                   name, why);
+}
+
+/* Symlinks are of no use below a read-only bind, and have no mode. */
+static int refuse(const struct usertools_report *report, int dir, const char *name,
+                  const struct statx *st, const char *why, struct err *e)
+{
+    bool ours = S_ISDIR(st->stx_mode) && st->stx_uid == geteuid();
+
+    tell_refused(report, name, why);
+    return S_ISLNK(st->stx_mode) ? 0 : set_mode(dir, name, st, ours ? 0700 : 0, -1, e);
+}
+
+static int prepare_file(const struct usertools_report *report, int dir, const char *name,
+                        const struct statx *st, struct err *e)
 {
     enum kind kind = KIND_STATIC;
-    const char *why = why_refused(fd, st, &kind);
+    const char *why = why_no_file(st);
     bool brokered;
 
-    if (!why && kind != KIND_STATIC)
+    if (!why)
+        why = why_not_open(dir, name, &kind);
+    brokered = kind != KIND_STATIC;
+    if (!why && brokered)
         why = why_not_brokered(name);
-    brokered = !why && kind != KIND_STATIC;
-    if (S_ISREG(st->st_mode) &&
-        set_mode(fd, st, why ? 0 : kind_modes[kind], brokered ? report->gid : -1) != 0)
-        return err_sys(e, ERR_SANDBOX_START_FAILED, errno, "the mode of the user tool %.80s", name);
-    if (why && report->refused)
-        report->refused(report->ctx, name, why);
-    return !why && report->found(report->ctx, name, brokered)
+    if (why)
+        return refuse(report, dir, name, st, why, e);
+    if (set_mode(dir, name, st, kind_modes[kind], brokered ? report->gid : -1, e))
+        return -1;
+    return report->found(report->ctx, name, brokered)
                ? err_set(e, ERR_INTERNAL, "no memory for the user's tools")
                : 0;
 }
@@ -140,22 +201,14 @@ static int prepare_file(const struct usertools_report *report, int fd, const cha
 static int prepare_one(const struct usertools_report *report, int dir, const char *name,
                        struct err *e)
 {
-    struct stat st;
-    int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    int rc;
+    struct statx st;
+    const char *shared;
 
-    if (fd < 0 && errno != ELOOP && errno != ENXIO)
+    if (statx(dir, name, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &st) != 0)
         return err_sys(e, ERR_SANDBOX_START_FAILED, errno, "the user tool %.80s", name);
-    if (fd < 0) {
-        if (report->refused)
-            report->refused(report->ctx, name, "a symbolic link or a special file");
-        return 0;
-    }
-    rc = fstat(fd, &st) != 0
-             ? err_sys(e, ERR_SANDBOX_START_FAILED, errno, "the user tool %.80s", name)
-             : prepare_file(report, fd, name, &st, e);
-    close(fd);
-    return rc;
+    shared = why_shared(&st);
+    return shared && !S_ISLNK(st.stx_mode) ? refuse_shared(report, name, &st, shared, e)
+                                           : prepare_file(report, dir, name, &st, e);
 }
 
 static int prepare_each(DIR *d, const struct usertools_report *report, struct err *e)

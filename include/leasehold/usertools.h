@@ -6,7 +6,9 @@
  * Run but not read is held by the kernel for native static programs: mode 0111, a foreign owner, no
  * interpreter. A script must be read to be run, and a dynamic program is read by what LD_PRELOAD
  * names, so these are closed to agents, opened to the group of tools and found `brokered`: they are run
- * for the agent elsewhere (docs/adr/0010). Anything else is closed (mode 0000) and told as `refused`.
+ * for the agent elsewhere (docs/adr/0010). Anything else is closed (mode 0000, directories
+ * 0700) and told as `refused`. What stands elsewhere too, by a hard link or a mount, keeps its mode: it is
+ * refused, and where others may read it, so is the start.
  * Blocks: RUNTIME lane.
  */
 #ifndef LEASEHOLD_USERTOOLS_H
@@ -32,8 +34,8 @@ struct usertools_report {
 
 /* Makes the directory if it is missing (0711, ours), checks each tool in it and sets its mode; its
  * absolute path into `ret`. The workspace must be there. ERR_CONFLICT: something that is not ours on
- * the way; ERR_SANDBOX_START_FAILED: there are tools, and without root agents run with our own uid, so
- * that nothing keeps them from reading. */
+ * the way; ERR_SANDBOX_START_FAILED: something that agents could read and that is not ours to close, or
+ * there are tools, and without root agents run with our own uid, so that nothing keeps them from reading. */
 int usertools_prepare(const char *root, const struct id *user_id,
                       const struct usertools_report *report, char *ret, size_t size,
                       struct err *e) MUST_CHECK;

@@ -2,6 +2,9 @@
 subverts none of them. FR-016, through the running daemon."""
 
 import os
+import socket
+import stat
+import subprocess
 import unittest
 
 from metrics import Metrics
@@ -96,6 +99,68 @@ class UserTools(unittest.TestCase):
         status, output = run("/opt/user-tools/gone")
         self.assertEqual(status, 126)
         self.assertIn("its interpreter is not in the sandbox", output)
+
+    def test_what_is_no_file_is_closed_to_agents_with_all_below_it(self):
+        os.makedirs(os.path.join(self.s.tools, "lib"))
+        with open(os.path.join(self.s.tools, "lib", "common.sh"), "w", encoding="ascii") as out:
+            out.write(f"#!/bin/sh\necho {SECRET}\n")
+        os.chmod(out.name, 0o755)
+        os.chmod(os.path.dirname(out.name), 0o755)
+        os.mkfifo(os.path.join(self.s.tools, "pipe"))
+        os.chmod(os.path.join(self.s.tools, "pipe"), 0o666)
+        server = socket.socket(socket.AF_UNIX)
+        self.addCleanup(server.close)
+        here = os.open(self.s.tools, os.O_PATH)  # the whole path is too long for a socket's
+        self.addCleanup(os.close, here)
+        server.bind(f"/proc/self/fd/{here}/socket")
+        os.chmod(os.path.join(self.s.tools, "socket"), 0o777)
+        self.s.script("says", "echo said")  # so that the directory stands beside the links, too
+        run = self.s.open()
+        for place in ("/opt/user-tools", "/opt/user-tools.static"):
+            for attempt in ("ls -la {}/lib", "cat {}/lib/common.sh", "{}/lib/common.sh", "cd {}/lib"):
+                status, output = run(attempt.format(place))
+                self.assertNotEqual(status, 0, (attempt, output))
+                self.assertNotIn(SECRET, output)
+        modes = {
+            e.name: stat.S_IMODE(e.stat(follow_symlinks=False).st_mode)
+            for e in os.scandir(self.s.tools) if e.name != "says"
+        }
+        self.assertEqual(modes, {"lib": 0o700, "pipe": 0, "socket": 0})
+        told = {e["tool"] for e in self.s.gateway.log_lines("user_tool_refused")}
+        self.assertEqual(told, set(modes))
+
+    def refused_start(self):
+        answer = self.s.gateway.expect(
+            (500, 502, 503), "POST", "/sandboxes", {"chat_id": self.s.chat, "lease": {}}
+        )
+        self.assertEqual(answer["code"], "sandbox_start_failed")
+        return str(answer)
+
+    def test_what_stands_elsewhere_too_keeps_its_mode(self):
+        inside, outside = os.path.join(self.s.tools, "own"), os.path.join(self.s.gateway.dir, "other")
+        self.s.script("own", "echo own")
+        os.link(inside, outside)
+        self.assertIn("own: has another name (hard link)", self.refused_start())
+        self.assertEqual(stat.S_IMODE(os.stat(outside).st_mode), 0o755)
+        os.chmod(outside, 0o600)  # no agent can read that: it may stay
+        self.assertIn(self.s.open()("/opt/user-tools/own")[0], (126, 127))
+        self.assertEqual(stat.S_IMODE(os.stat(outside).st_mode), 0o600)
+
+    def test_what_is_mounted_there_keeps_its_mode(self):
+        for kind in ("directory", "file"):
+            source, target = os.path.join(self.s.gateway.dir, kind), os.path.join(self.s.tools, kind)
+            for path in (source, target):
+                if kind == "file":
+                    with open(path, "wb"):
+                        pass
+                else:
+                    os.mkdir(path)
+            os.chmod(source, 0o755)
+            subprocess.run(["mount", "--bind", source, target], check=True)
+            self.addCleanup(subprocess.run, ["umount", "-l", target], check=True)
+            self.assertIn("it is mounted there", self.refused_start())
+            self.assertEqual(stat.S_IMODE(os.stat(source).st_mode), 0o755)
+            os.chmod(source, 0o700)
 
 
 class OnRamfs(unittest.TestCase):
