@@ -9,6 +9,7 @@
 
 #include "file.h"
 #include "leasehold/http_client.h"
+#include "output_file.h"
 #include "progress.h"
 #include "views.h"
 
@@ -40,6 +41,7 @@ struct fetching {
     struct artifact_view artifact;
     struct artifact_link_view link;
     const char *output; /* "-": standard output */
+    bool named;         /* by the user, not by whoever made the artifact */
     char part[4096];    /* its name until it is complete; "" */
     int fd;
     EVP_MD_CTX *md;
@@ -137,8 +139,14 @@ static int open_output(struct fetching *f, struct err *e)
     if ((size_t)snprintf(f->part, sizeof(f->part), "%s.part", f->output) >= sizeof(f->part)) {
         return err_set(e, ERR_INVALID_REQUEST, "the name of the output is too long");
     }
-    f->fd = open(f->part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
-    return f->fd >= 0 ? 0 : err_sys(e, ERR_INVALID_REQUEST, errno, "open %s", f->part);
+    int how = f->named ? O_TRUNC : O_EXCL;
+    f->fd = open(f->part, O_WRONLY | O_CREAT | how | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (f->fd < 0) {
+        err_sys(e, ERR_INVALID_REQUEST, errno, "open %s", f->part);
+        f->part[0] = '\0'; /* not ours to remove */
+        return -1;
+    }
+    return 0;
 }
 
 static int complete(struct fetching *f, struct err *e)
@@ -155,8 +163,11 @@ static int complete(struct fetching *f, struct err *e)
     if (f->part[0] == '\0') {
         return 0;
     }
-    if (fsync(f->fd) != 0 || rename(f->part, f->output) != 0) {
+    if (fsync(f->fd) != 0) {
         return err_sys(e, ERR_INTERNAL, errno, "write %s", f->output);
+    }
+    if (output_file_place(f->part, f->output, f->named, e) != 0) {
+        return -1;
     }
     f->part[0] = '\0';
     return 0;
@@ -192,8 +203,9 @@ static int run(struct fetching *f, const struct options *o)
         return report_err(&e);
     }
     f->output = options_text(o, "--output", f->artifact.name);
-    if (f->output == f->artifact.name && strpbrk(f->output, "/\n") != NULL) {
-        err_set(&e, ERR_INVALID_REQUEST, "give a name with --output");
+    f->named = f->output != f->artifact.name;
+    if (!f->named && (output_file_check_name(f->output, &e) != 0 ||
+                      output_file_check_free(f->output, &e) != 0)) {
         return report_err(&e);
     }
     return fetch(f, &e) == 0 ? EXIT_OK : report_err(&e);

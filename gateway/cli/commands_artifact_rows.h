@@ -12,7 +12,9 @@
      .summary = "Fetch an artifact by its link.",
      .notes =
          "It arrives as OUTPUT.part and gets its name when its SHA-256 is right. With --output -\n"
-         "it goes to standard output.\n",
+         "it goes to standard output. Without --output no file is replaced, and a name that "
+         "begins\n"
+         "with '.' or '-' is refused.\n",
      .opts = artifact_get_opts,
      .method = "GET",
      .path = "/artifacts/{}",

@@ -13,7 +13,8 @@
      .notes =
          "It arrives as OUTPUT.SUM.part and gets its name when it is complete and its SHA-256\n"
          "is right. A download that breaks off goes on where it was, as does the next\n"
-         "'file get' of the same content. With --output - it goes to standard output.\n",
+         "'file get' of the same content. With --output - it goes to standard output.\n"
+         "Without --output no file is replaced.\n",
      .opts = file_get_opts,
      .method = "GET",
      .path = "/chats/{}/files/",

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "file.h"
+#include "output_file.h"
 #include "progress.h"
 
 #define TRIES_MAX 5 /* without a byte between them */
@@ -24,6 +25,7 @@ struct download {
     struct api *api;
     struct buf path;
     const char *output; /* "-": standard output */
+    bool replaces;      /* a file of that name */
     char part[4096];    /* its name until it is complete */
     int fd;
     EVP_MD_CTX *md;
@@ -210,10 +212,13 @@ static int complete(struct download *d, struct err *e)
         }
         return err_set(e, ERR_INTERNAL, "what has arrived is not what was sent (SHA-256)");
     }
-    if (d->part[0] != '\0' && (fsync(d->fd) != 0 || rename(d->part, d->output) != 0)) {
+    if (d->part[0] == '\0') {
+        return 0;
+    }
+    if (fsync(d->fd) != 0) {
         return err_sys(e, ERR_INTERNAL, errno, "write %s", d->output);
     }
-    return 0;
+    return output_file_place(d->part, d->output, d->replaces, e);
 }
 
 static int run(struct download *d, const char *name)
@@ -223,7 +228,8 @@ static int run(struct download *d, const char *name)
     if (code != EXIT_OK) {
         return code;
     }
-    if (open_part(d, &e) != 0) {
+    bool free = d->replaces || output_file_check_free(d->output, &e) == 0;
+    if (!free || open_part(d, &e) != 0) {
         return report_err(&e);
     }
     progress_begin(&d->progress, name, d->have, d->size, d->cli->json);
@@ -239,6 +245,7 @@ int file_get_run(const struct cli *cli, const struct command *cmd, const struct 
 {
     const char *name = options_text(o, "NAME", "");
     struct download d = {.cli = cli, .fd = -1, .output = options_text(o, "--output", name)};
+    d.replaces = d.output != name;
     struct err e;
     int code;
     (void)cmd;

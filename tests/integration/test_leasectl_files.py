@@ -123,6 +123,36 @@ class LeasectlFiles(unittest.TestCase):
         self.assertEqual(self.ctl(*put, "--name", "..").returncode, 1)
         self.assertEqual(self.ctl("file", "put", self.client.chat_id, "none").returncode, 2)
 
+    def test_get_replaces_only_a_file_that_was_named(self):
+        self.client.put("a.txt", b"theirs")
+        self.write("a.txt", b"mine")
+        get = ["file", "get", self.client.chat_id, "a.txt"]
+        done = self.ctl(*get)
+        self.assertEqual((done.returncode, self.read("a.txt")), (2, b"mine"))
+        self.assertIn(b"a.txt is there already", done.stderr)
+        self.assertEqual(os.listdir(self.here), ["a.txt"])
+        self.assertEqual(self.ctl(*get, "--output", "a.txt").returncode, 0)
+        self.assertEqual(self.read("a.txt"), b"theirs")
+
+    def test_an_agent_cannot_choose_what_artifact_get_replaces(self):
+        self.write("data", b"theirs")
+        for name in (".bashrc", "-rf", "a.txt", "b"):
+            put = ["artifact", "put", self.client.chat_id, "data", f"--name={name}", "--json"]
+            done = self.ctl(*put)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            made = json.loads(done.stdout)["artifact_id"]
+            self.write("a.txt", b"mine")
+            self.write("b.part", b"mine, too")
+            with self.subTest(name):
+                self.assertEqual(self.ctl("artifact", "get", made).returncode, 2)
+                self.assertEqual(sorted(os.listdir(self.here)), ["a.txt", "b.part", "data"])
+                self.assertEqual((self.read("a.txt"), self.read("b.part")), (b"mine", b"mine, too"))
+        self.assertEqual(self.ctl("artifact", "get", made, "--output", "a.txt").returncode, 0)
+        self.assertEqual(self.read("a.txt"), b"theirs")
+        os.remove(os.path.join(self.here, "b.part"))
+        self.assertEqual(self.ctl("artifact", "get", made).returncode, 0)
+        self.assertEqual(self.read("b"), b"theirs")
+
     def test_list_stat_remove_clear(self):
         for name in ("one", "two", "three"):
             self.client.put(name, name.encode())
