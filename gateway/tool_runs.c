@@ -15,6 +15,7 @@
 #define BATCH    64    /* records in one transaction */
 #define MARKED   ".at" /* the name of the file that says how many bytes are taken in */
 #define PUNCH_BY 4096
+#define DETAIL   (TIME_TEXT + 16)
 
 static int path_of(const struct services *s, const struct id *session_id, const char *suffix,
                    char *ret, size_t size, struct err *e)
@@ -125,20 +126,45 @@ static int look(struct store_tx *tx, void *arg, struct err *e)
     return t->over ? 0 : -1;
 }
 
+static bool is_told(const struct tool_record *r)
+{
+    return r->what == TOOL_BEGUN || (r->what == TOOL_OVER && r->begun_ms != 0);
+}
+
+/* When it began tells the runs of a tool apart. */
+static void detail_of(const struct tool_record *r, char *ret, size_t size)
+{
+    char at[TIME_TEXT];
+
+    time_format(r->what == TOOL_OVER ? r->begun_ms : r->at_ms, at);
+    if (r->what == TOOL_BEGUN)
+        snprintf(ret, size, "%s", at);
+    else if (r->how == TOOL_SIGNALED)
+        snprintf(ret, size, "%s signal %d", at, r->sig);
+    else if (r->how == TOOL_TIMED_OUT || r->how == TOOL_LEFT)
+        snprintf(ret, size, "%s %s", at, r->how == TOOL_LEFT ? "left" : "timed out");
+    else
+        snprintf(ret, size, "%s exit %d", at, r->code);
+}
+
 static int audit_run(struct store_tx *tx, const struct taking *t, const struct tool_record *r,
                      struct err *e)
 {
-    char actor[sizeof "door:" + ID_TEXT], at[TIME_TEXT];
+    char actor[sizeof "door:" + ID_TEXT], detail[DETAIL];
+    bool over = r->what == TOOL_OVER;
 
     snprintf(actor, sizeof actor, "door:%s", ID_STR(&t->session_id));
-    return store_audit_deed(tx,
-                            &(struct audit_deed){.actor = actor,
-                                                 .action = "tool.run",
-                                                 .kind = "tool",
-                                                 .name = r->name,
-                                                 .within = &t->session_id,
-                                                 .detail = time_format(r->at_ms, at)},
-                            e);
+    detail_of(r, detail, sizeof detail);
+    return store_audit_deed(
+        tx,
+        &(struct audit_deed){.actor = actor,
+                             .action = over ? "tool.end" : "tool.run",
+                             .kind = "tool",
+                             .name = r->name,
+                             .within = &t->session_id,
+                             .outcome = over && r->how != TOOL_OK ? "failed" : NULL,
+                             .detail = detail},
+        e);
 }
 
 static int audit_rows(struct store_tx *tx, void *arg, struct err *e)
@@ -146,7 +172,7 @@ static int audit_rows(struct store_tx *tx, void *arg, struct err *e)
     struct taking *t = arg;
 
     for (size_t i = 0; i < t->n; i++)
-        if (t->records[i].what == TOOL_BEGUN && audit_run(tx, t, &t->records[i], e))
+        if (is_told(&t->records[i]) && audit_run(tx, t, &t->records[i], e))
             return -1;
     return 0;
 }
@@ -167,7 +193,7 @@ static int take_batch(struct taking *t, struct err *e)
 
     for (size_t i = 0; i < t->n; i++) {
         t->records[i].name[sizeof t->records[i].name - 1] = '\0';
-        any |= t->records[i].what == TOOL_BEGUN;
+        any |= is_told(&t->records[i]);
     }
     if (any && store_write(t->s->store, audit_rows, t, e))
         return -1;

@@ -61,9 +61,12 @@ enum tool_how { TOOL_OK, TOOL_FAILED, TOOL_SIGNALED, TOOL_TIMED_OUT, TOOL_LEFT, 
 struct tool_record {
     int64_t at_ms; /* wall clock */
     uint8_t what;  /* enum tool_record_what */
-    uint8_t how;   /* enum tool_how, of TOOL_OVER */
-    uint8_t zero[6];
-    char name[TOOL_RECORD - 16]; /* NUL-terminated */
+    uint8_t how;   /* of TOOL_OVER, as all below but the name: enum tool_how … */
+    uint8_t code;  /* … exit status of TOOL_OK and TOOL_FAILED … */
+    uint8_t sig;   /* … of TOOL_SIGNALED */
+    uint8_t zero[4];
+    char name[TOOL_RECORD - 24]; /* NUL-terminated */
+    int64_t begun_ms;            /* at_ms of its TOOL_BEGUN; 0: written by an earlier version */
 };
 
 _Static_assert(sizeof(struct tool_record) == TOOL_RECORD, "records are of one size");

@@ -243,11 +243,23 @@ static int find_tool(struct run *r)
     return -1;
 }
 
+static void record_end(const struct run *r, struct tool_record *record)
+{
+    record->what = TOOL_OVER;
+    record->how = (uint8_t)how_of(r);
+    record->code = (uint8_t)(WIFEXITED(r->status) ? WEXITSTATUS(r->status) : 0);
+    record->sig = (uint8_t)(WIFSIGNALED(r->status) ? WTERMSIG(r->status) : 0);
+    record->begun_ms = record->at_ms;
+    (void)!tool_runs_add(r->rules->runs_fd, record);
+}
+
 static void run(struct run *r)
 {
+    struct tool_record record = {.what = TOOL_BEGUN};
     if (find_tool(r) < 0)
         return;
-    if (tool_runs_add(r->rules->runs_fd, TOOL_BEGUN, TOOL_OK, r->request.name) < 0) {
+    snprintf(record.name, sizeof(record.name), "%s", r->request.name);
+    if (tool_runs_add(r->rules->runs_fd, &record) < 0) {
         tool_refuse(r->fd, NOT_RUNNABLE, "its run cannot be recorded");
         return;
     }
@@ -258,7 +270,7 @@ static void run(struct run *r)
     reap_all_but(0);
     if (started)
         answer_end(r);
-    (void)!tool_runs_add(r->rules->runs_fd, TOOL_OVER, how_of(r), r->request.name);
+    record_end(r, &record);
 }
 
 void tool_run(const struct tool_rules *rules, int fd)

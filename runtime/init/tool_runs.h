@@ -12,7 +12,7 @@ int tool_runs_open(void);
 /* Has the gateway taken file and socket directory for itself? */
 bool tool_runs_taken(int fd);
 
-/* -1: it could not be written, or so much waits for the gateway that it seems to be away. */
-int tool_runs_add(int fd, enum tool_record_what what, enum tool_how how, const char *name);
+/* Now: sets at_ms. -1: it could not be written, or so much waits for the gateway that it seems to be away. */
+int tool_runs_add(int fd, struct tool_record *r);
 
 #endif

@@ -67,6 +67,32 @@ class UserTools(unittest.TestCase):
         self.assertEqual(counted["leasehold_tool_runs_total", "ok"], 2)
         self.assertEqual(counted["leasehold_tool_runs_total", "failed"], 1)
 
+    def test_the_audit_trail_says_how_each_run_ended(self):
+        s = ToolSession(self, {"sandbox": {"user_tools_timeout_seconds": 1}})
+        s.script("good", "exit 0")
+        s.script("bad", "exit 7")
+        s.script("dead", "kill -9 $$")
+        s.script("slow", "sleep 60")
+        s.script("lost", "exit 0", "/no/interpreter")
+        run = s.open()
+        for name in ("good", "bad", "dead", "slow", "lost"):
+            run(f"/opt/user-tools/{name}")
+        run("timeout -s KILL 0.3 /opt/user-tools/slow")
+        s.gateway.expect(200, "DELETE", f"/sandboxes/{s.session}")
+        begun = {e["object"] + e["detail"] for e in s.audited()}
+        ends = set()
+        for entry in s.audited("tool.end"):
+            at, _, how = entry["detail"].partition(" ")
+            self.assertIn(entry["object"] + at, begun)
+            ends.add((entry["object"].split("/")[-1], entry["outcome"], how))
+        self.assertEqual(ends, {
+            ("good", "ok", "exit 0"),
+            ("bad", "failed", "exit 7"),
+            ("dead", "failed", "signal 9"),
+            ("slow", "failed", "timed out"),
+            ("lost", "failed", "exit 126"),
+            ("slow", "failed", "left"),
+        })
 
     def test_tools_run_while_the_gateway_is_away_and_are_told_when_it_is_back(self):
         self.s.script("away", "echo ran")

@@ -85,8 +85,8 @@ class ToolSession:
 
         return run
 
-    def audited(self):
-        items = self.gateway.expect(200, "GET", "/audit?action=tool.run")["items"]
+    def audited(self, action="tool.run"):
+        items = self.gateway.expect(200, "GET", f"/audit?action={action}")["items"]
         return [e for e in items if self.session in (e["actor"] or "")]
 
     def supervisor(self):
