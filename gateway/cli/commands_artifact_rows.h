@@ -12,9 +12,8 @@
      .summary = "Fetch an artifact by its link.",
      .notes =
          "It arrives as OUTPUT.part and gets its name when its SHA-256 is right. With --output -\n"
-         "it goes to standard output. Without --output no file is replaced, and a name that "
-         "begins\n"
-         "with '.' or '-' is refused.\n",
+         "it goes to standard output. Without --output no file is replaced, and a name\n"
+         "that begins with '.' or '-' is refused.\n",
      .opts = artifact_get_opts,
      .method = "GET",
      .path = "/artifacts/{}",

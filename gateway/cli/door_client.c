@@ -184,6 +184,46 @@ static int trust_all(SSL_CTX *ctx, const char *pem)
     return good ? 0 : -1;
 }
 
+static const char *fault_of_certificate(const struct door_client *c, int error)
+{
+    switch (error) {
+    case X509_V_ERR_HOSTNAME_MISMATCH:
+    case X509_V_ERR_IP_ADDRESS_MISMATCH:
+        return "the door's certificate is for another name";
+    case X509_V_ERR_CERT_HAS_EXPIRED:
+        return "the door's certificate has expired";
+    case X509_V_ERR_CERT_NOT_YET_VALID:
+        return "the door's certificate is not valid yet";
+    default:
+        return c->ca_pem != NULL ? "the door's certificate is not of the CA in the grant"
+                                 : "the door's certificate is of no CA that is trusted here";
+    }
+}
+
+/* libwebsockets fails the handshake by itself, but then names only a number. */
+static void note_certificate(struct door_client *c, X509_STORE_CTX *checked, bool good)
+{
+    if (!good) {
+        const char *why = fault_of_certificate(c, X509_STORE_CTX_get_error(checked));
+        set_cause(c, 0, why, strlen(why));
+    }
+}
+
+static void connection_fails(struct door_client *c, const char *why, size_t len)
+{
+    static const char ours[] = "the TLS handshake failed: is it a door with TLS?";
+    static const char theirs[] = "connect SSL err";
+    if (why == NULL) {
+        why = "no connection";
+        len = strlen(why);
+    } else if (len >= strlen(theirs) && memcmp(why, theirs, strlen(theirs)) == 0) {
+        why = ours;
+        len = strlen(ours);
+    }
+    set_cause(c, 0, why, len);
+    set_ended(c);
+}
+
 static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
                     size_t len)
 {
@@ -206,8 +246,10 @@ static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *use
         peer_closes(c, in, len);
         return 0;
     case LWS_CALLBACK_CLIENT_CONNECTION_ERROR:
-        set_cause(c, 0, in != NULL ? in : "no connection", in != NULL ? len : 13);
-        set_ended(c);
+        connection_fails(c, in, len);
+        return 0;
+    case LWS_CALLBACK_OPENSSL_PERFORM_SERVER_CERT_VERIFICATION:
+        note_certificate(c, user, len != 0);
         return 0;
     case LWS_CALLBACK_OPENSSL_LOAD_EXTRA_CLIENT_VERIFY_CERTS:
         return c->ca_pem != NULL ? trust_all(user, c->ca_pem) : 0;

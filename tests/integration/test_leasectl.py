@@ -1062,6 +1062,7 @@ class TlsTest(DoorTest):
             conn = self.accept()
         except (OSError, WsError):
             c.finish(3)  # as many attempts as this gateway allows
+            self.why = c.events[0]["reason"]
             return False
         c.send(b"hello\n")
         self.expect(conn, (OP_TEXT, b"hello"))
@@ -1078,9 +1079,23 @@ class TlsTest(DoorTest):
 
     def test_another_ca_never_sees_the_token(self):
         self.assertFalse(self.try_to_connect("other.pem", self.pin))
+        self.assertEqual(self.why, "the door's certificate is not of the CA in the grant")
 
     def test_without_a_pin_the_name_must_fit(self):
         self.assertFalse(self.try_to_connect("ca.pem", ""))
+        self.assertEqual(self.why, "the door's certificate is for another name")
+
+    def test_a_door_without_tls_is_told_of_in_words(self):
+        plain = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(plain.close)
+        url = f"wss://127.0.0.1:{plain.getsockname()[1]}/"
+        self.offer(grant(url, ca_pem=self.pem("ca.pem"), cert_sha256=self.pin))
+        c = self.start("--retry", "0")
+        conn, _ = plain.accept()
+        with conn:
+            conn.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            c.finish(5)
+        self.assertIn("the TLS handshake failed: is it a door with TLS?", c.events[-1]["detail"])
 
 
 if __name__ == "__main__":
