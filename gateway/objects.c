@@ -17,12 +17,15 @@ const struct field chat_fields[] = {
     {0},
 };
 
+/* Null until the engine has told: false would be its word that there is none. */
+#define IF_KNOWN .has = offsetof(struct sandbox_isolation, known)
+
 static const struct field isolation_fields[] = {
     FIELD_STR(struct sandbox_isolation, network, .doc = "none, internal or bridge"),
-    FIELD_BOOL(struct sandbox_isolation, netns, .doc = "a network namespace of its own"),
-    FIELD_BOOL(struct sandbox_isolation, userns, .doc = "a user namespace of its own"),
-    FIELD_INT(struct sandbox_isolation, uid, .doc = "the agent's uid on the host"),
-    FIELD_BOOL(struct sandbox_isolation, seccomp, .doc = "a system call filter"),
+    FIELD_BOOL(struct sandbox_isolation, netns, IF_KNOWN, .doc = "a network namespace of its own"),
+    FIELD_BOOL(struct sandbox_isolation, userns, IF_KNOWN, .doc = "a user namespace of its own"),
+    FIELD_INT(struct sandbox_isolation, uid, IF_KNOWN, .doc = "the agent's uid on the host"),
+    FIELD_BOOL(struct sandbox_isolation, seccomp, IF_KNOWN, .doc = "a system call filter"),
     {0},
 };
 
@@ -55,6 +58,8 @@ const struct field sandbox_fields[] = {
     SANDBOX(FIELD_KIND_ENUM, status, .names = sandbox_status_names,
             .doc = "where it is in its life"),
     SANDBOX(FIELD_KIND_CHARS, reason, .flags = FIELD_NULL_ZERO, .doc = "why it ended"),
+    SANDBOX(FIELD_KIND_CHARS, detail, .flags = FIELD_NULL_ZERO,
+            .doc = "of a start that failed: what a waiting open was told"),
     SANDBOX(FIELD_KIND_TIME, created_at, .doc = "when it was asked for"),
     SANDBOX(FIELD_KIND_TIME, started_at, .flags = FIELD_NULL_ZERO,
             .doc = "when its agent and door were ready"),
@@ -75,6 +80,7 @@ void sandbox_view_fill(struct sandbox_view *v, const struct sandbox *s)
     v->s = *s;
     v->progress = NULL;
     v->isolation = (struct sandbox_isolation){.network = v->s.network,
+                                              .known = s->started_at != 0,
                                               .netns = s->netns,
                                               .userns = s->userns,
                                               .seccomp = s->seccomp,

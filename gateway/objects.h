@@ -16,6 +16,7 @@ struct sandbox_view {
     struct sandbox s;
     struct sandbox_isolation {
         char *network;
+        bool known; /* the rest: from its start on */
         bool netns, userns, seccomp;
         int64_t uid;
     } isolation;

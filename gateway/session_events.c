@@ -24,6 +24,15 @@ static void data_put(const struct sandbox *s, const char *reason, struct buf *ou
     json_add_string(out, reason, strlen(reason));
 }
 
+static void detail_put(const struct sandbox *s, struct buf *out)
+{
+    buf_add_str(out, ",\"detail\":");
+    if (s->detail[0])
+        json_add_string(out, s->detail, strlen(s->detail));
+    else
+        buf_add_str(out, "null");
+}
+
 static void pull_put(const struct pull_progress *p, const char *layer, struct buf *out)
 {
     buf_add_str(out, ",\"image\":");
@@ -43,6 +52,8 @@ static int append(struct store_tx *tx, const char *name, const struct sandbox *s
 
     buf_init(&data, DATA_CAP);
     data_put(s, reason, &data);
+    if (s->status == SANDBOX_FAILED)
+        detail_put(s, &data);
     if (pull)
         pull_put(pull, layer, &data);
     buf_add_char(&data, '}');

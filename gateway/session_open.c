@@ -162,6 +162,13 @@ static int begin_row(struct store_tx *tx, void *arg, struct err *e)
     return hooks && hooks->begun ? hooks->begun(tx, hooks->ctx, op->ret, e) : 0;
 }
 
+/* What a waiting caller is told, and no more. */
+static void detail_set(struct sandbox *s, const struct err *e)
+{
+    snprintf(s->detail, sizeof s->detail, "%s",
+             e->code == ERR_INTERNAL ? "Something went wrong here; the log has it" : e->msg);
+}
+
 static int failed_row(struct store_tx *tx, void *arg, struct err *e)
 {
     struct opening *op = arg;
@@ -192,10 +199,12 @@ static int record_row(struct store_tx *tx, void *arg, struct err *e)
 }
 
 /* Keeps the first error: what went wrong, not what went wrong while cleaning up. */
-static void record_failure(struct opening *op)
+static void record_failure(struct opening *op, const struct err *why)
 {
     struct err e;
 
+    if (!op->stopped[0])
+        detail_set(&op->sandbox, why);
     if (store_write_end(op->s->store, failed_row, op, &e)) /* the row stays `starting`: adoption
                                                               and the next open end it */
         log_error(op->s->log, "sandbox_record_failed", &e,
@@ -374,7 +383,7 @@ static int start(struct opening *op, struct err *e)
         tell_starting(op);
         rc = start_and_record(op, e);
         if (rc)
-            record_failure(op);
+            record_failure(op, e);
     }
     ready_forget(ss->ready, &s->session_id);
     session_pull_forget(op->pull);

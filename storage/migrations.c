@@ -378,6 +378,9 @@ static const char high_water[] = "CREATE TABLE high_water ("
                                  " at BIGINT NOT NULL);"
                                  "INSERT INTO high_water (one, at) VALUES (1, 0);";
 
+static const char sandbox_detail[] =
+    "ALTER TABLE sandboxes ADD COLUMN detail TEXT NOT NULL DEFAULT '';";
+
 const struct migration migrations[] = {
     {1, "people_and_chats", people_and_chats, NULL},
     {2, "sandboxes_and_leases", sandboxes_and_leases, NULL},
@@ -401,5 +404,6 @@ const struct migration migrations[] = {
     {20, "leases_closed", leases_closed, NULL},
     {21, "leases_compared", leases_compared, NULL},
     {22, "high_water", high_water, NULL},
+    {23, "sandbox_detail", sandbox_detail, NULL},
     {0},
 };

@@ -8,9 +8,9 @@
     "container_id, engine, node, profile, generation, status, reason, started_at,"                 \
     " last_activity_at, expires_at, max_expires_at, idle_ttl_s, uid, netns, userns, seccomp,"      \
     " door_secret_hash, door_pid, door_start, keep_pid, keep_start, door_port,"                    \
-    " door_cert_sha256, network"
+    " door_cert_sha256, network, detail"
 #define FIXED_MARKS   "?, ?, ?, ?, ?"
-#define MUTABLE_MARKS "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?"
+#define MUTABLE_MARKS "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?"
 
 #define SELECT_SANDBOX "SELECT " FIXED_COLUMNS ", " MUTABLE_COLUMNS ", log_seq FROM sandboxes "
 
@@ -52,6 +52,7 @@ static void bind_mutable(struct stmt *st, const struct sandbox *s)
     bind_int(st, s->door_port);
     bind_text(st, s->door_cert_sha256);
     bind_text(st, s->network);
+    bind_text(st, s->detail);
 }
 
 static void read_mutable(struct stmt *st, struct sandbox *s)
@@ -80,6 +81,7 @@ static void read_mutable(struct stmt *st, struct sandbox *s)
     s->door_port = column_int(st);
     column_text(st, s->door_cert_sha256, sizeof(s->door_cert_sha256));
     column_text(st, s->network, sizeof(s->network));
+    column_text(st, s->detail, sizeof(s->detail));
 }
 
 static void read_sandbox(struct stmt *st, struct sandbox *s)

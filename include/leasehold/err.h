@@ -71,11 +71,13 @@ enum err_code {
         ERR_CODE_COUNT
 };
 
+#define ERR_MSG_MAX 160
+
 struct err {
     enum err_code code;
     int sys;          /* errno of the failed call, 0 if there was none */
     char pointer[96]; /* RFC 6901 pointer to the refused member (422), or "" */
-    char msg[160];
+    char msg[ERR_MSG_MAX];
 };
 
 #define MUST_CHECK __attribute__((warn_unused_result))

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "leasehold/err.h"
 #include "leasehold/field.h"
 #include "leasehold/id.h"
 #include "leasehold/token.h"
@@ -96,6 +97,7 @@ struct sandbox {
     int64_t generation;
     enum sandbox_status status;
     char reason[REASON_MAX];
+    char detail[ERR_MSG_MAX]; /* of a failed start, as its caller was told; "": none */
     int64_t created_at, started_at, last_activity_at, expires_at;
     int64_t max_expires_at; /* created_at + max_ttl */
     int64_t idle_ttl_s;

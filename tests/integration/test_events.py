@@ -67,6 +67,17 @@ class Events(Watched):
         events = watcher.events_until("lease.expired")
         self.assertEqual(names(events)[2:], ["lease.granted", "lease.expiring", "lease.expired"])
 
+    def test_a_failed_start_is_told_of_with_what_a_waiting_open_is_told(self):
+        gateway = Gateway.for_test(
+            self, {"profiles": [{"name": "default", "command": ["/no/such/program"]}]}
+        )
+        chat = {"chat_id": gateway.new_chat()["chat_id"]}
+        watcher = self.bot(gateway=gateway)
+        watcher.subscribe(f"chat:{chat['chat_id']}")
+        told = gateway.expect(503, "POST", "/sandboxes", chat)["detail"]
+        failed = watcher.events_until("sandbox.failed")[-1]["data"]
+        self.assertEqual((failed["reason"], failed["detail"]), ("start_failed", told))
+
     def test_a_sandbox_is_told_of_before_it_is_stopped_as_idle(self):
         chat = self.gateway.new_chat()
         watcher = self.bot()

@@ -365,12 +365,16 @@ class Opening(unittest.TestCase):
         chat = gateway.new_chat()["chat_id"]
         answer = gateway.expect(202, "POST", "/sandboxes", {"chat_id": chat, "wait": False})
         self.assertEqual((answer["sandbox"]["status"], answer["grant"]), ("starting", None))
+        self.assertEqual(answer["sandbox"]["isolation"], {  # not told yet, which is not "none"
+            "network": "none", "netns": None, "userns": None, "uid": None, "seccomp": None})  # fmt: skip
         session = answer["sandbox"]["session_id"]
         deadline = time.monotonic() + 30
         while (got := gateway.expect(200, "GET", f"/sandboxes/{session}"))["status"] != "running":
             self.assertEqual(got["status"], "starting")
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.01)
+        self.assertTrue(got["isolation"]["netns"] and got["isolation"]["uid"])
+        self.assertIsNone(got["detail"])
         again = gateway.expect(200, "POST", "/sandboxes", {"chat_id": chat, "wait": False})
         self.assertEqual(again["sandbox"]["session_id"], session)
         status, _, problem = gateway.rest(
@@ -397,7 +401,9 @@ class Opening(unittest.TestCase):
         while gateway.expect(200, "GET", path)["status"] != "failed":
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.02)
-        self.assertEqual(gateway.expect(200, "GET", path)["reason"], "start_failed")
+        failed = gateway.expect(200, "GET", path)
+        told = gateway.expect(503, "POST", "/sandboxes", {"chat_id": chat})["detail"]
+        self.assertEqual((failed["reason"], failed["detail"]), ("start_failed", told))
 
     def test_the_environment_reaches_the_agent_and_nothing_else(self):
         # Tells of a value without saying it: what the agent says is recorded.
