@@ -58,6 +58,85 @@ int main(void)
 }
 """
 
+# Its socket, on the way in connections that are refused because too many tools run, waits for a reader.
+LINGERER = r"""
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static int asker(void)
+{
+    struct sockaddr_un at = {AF_UNIX, "/run/leasehold/tools/sock"};
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    return connect(fd, (void *)&at, sizeof at) == 0 ? fd : -1;
+}
+
+static int listener;
+
+static void nothing(int sig)
+{
+}
+
+static int full(void)
+{
+    struct sockaddr_in at;
+    socklen_t len = sizeof at;
+    static char data[65536];
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    getsockname(listener, (void *)&at, &len);
+    connect(fd, (void *)&at, sizeof at);
+    while (send(fd, data, sizeof data, MSG_DONTWAIT) > 0)
+        ;
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 60}, sizeof(struct linger));
+    return fd;
+}
+
+int main(void)
+{
+    union { char space[CMSG_SPACE(sizeof(int))]; struct cmsghdr h; } c = {0};
+    struct iovec iov = {"x", 1};
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = sizeof c};
+    struct itimerval often = {{0, 20000}, {0, 20000}}, never = {0};
+    int sent = 0;
+    signal(SIGALRM, nothing);
+    listener = socket(AF_INET, SOCK_STREAM, 0);
+    listen(listener, 200);
+    for (int i = 0; i < 70; i++)
+        if (asker() < 0)
+            return 1;
+    for (int i = 0; i < 200 && sent < 5; i++) {
+        int fd = full(), to = asker();
+        c.h = (struct cmsghdr){CMSG_LEN(sizeof fd), SOL_SOCKET, SCM_RIGHTS};
+        memcpy(CMSG_DATA(&c.h), &fd, sizeof fd);
+        if (sendmsg(to, &m, MSG_NOSIGNAL) == 1) { /* else it was refused before */
+            sent++;
+            setitimer(ITIMER_REAL, &often, NULL); /* if it was dropped already we would wait ourselves */
+            close(fd);
+            setitimer(ITIMER_REAL, &never, NULL);
+        }
+        close(to);
+    }
+    printf("sent %d\n", sent);
+    fflush(stdout);
+    if (fork() == 0) { /* keeps the other ends, which read nothing */
+        close(1);
+        close(2);
+        for (int fd = 3; fd < 100; fd++)
+            if (fd != listener)
+                close(fd);
+        sleep(20);
+    }
+    return 0;
+}
+"""
+
 
 def build(source, path, *flags):
     subprocess.run(["gcc", "-x", "c", "-w", "-o", path, *flags, "-"], input=source, text=True, check=True)
@@ -110,6 +189,13 @@ class UserToolsDocker(unittest.TestCase):
         self.s.gateway.expect(200, "DELETE", f"/sandboxes/{self.s.session}")
         self.assertEqual(self.containers(), [])
         self.assertEqual(len(self.s.audited()), 5)
+
+    def test_a_socket_that_lingers_keeps_nobody(self):
+        self.s.script("says", "echo said")
+        build(LINGERER, os.path.join(self.s.files, "lingerer"), "-static")
+        run = self.s.open()
+        self.assertEqual(run("/workspace/chat/lingerer"), (0, "sent 5"))
+        self.assertEqual(run("sleep 1; /opt/user-tools/says"), (0, "said"))
 
     def test_a_tool_ends_with_its_agent_and_the_rest_after_the_gateways_return(self):
         self.s.script("beats", "while :; do echo b >> beat; sleep 0.1; done")

@@ -58,40 +58,16 @@ PROTOCOL_PROBE = """
     print("refused", sum(a == b"n\\x7e" for a in answers), "of", len(bad), answers)
 """
 
-# Descriptors of which more follows than a stream: a name of what the agent may not read, and a socket whose
-# close waits for a reader.
+# A name of what the agent may not read, as the stream of a tool that opens /dev/stdin.
 DESCRIPTOR_PROBE = """
-    import array, os, socket, struct, sys
-    def ask(name, fds):
-        s = socket.socket(socket.AF_UNIX)
-        s.settimeout(8)
-        s.connect("/run/leasehold/tools/sock")
-        text = b"n" + name + b"\\0"
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-        s.sendmsg([struct.pack(">I", len(text)) + text if fds else b"\\0"], rights)
-        return s
-    listener = socket.create_server(("127.0.0.1", 0))
-    near = socket.create_connection(listener.getsockname())
-    far, _ = listener.accept()
-    near.setblocking(False)
-    try:
-        while True:
-            near.send(bytes(65536))
-    except BlockingIOError:
-        pass
-    near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 60))
-    held = [ask(b"", []) for _ in range(2)]
-    late = ask(b"shows", [near.fileno(), 1, 2])
-    near.close()
-    print("late", late.recv(300)[:2])
-    late.close()
-    [s.close() for s in held]
+    import array, os, socket, struct
+    s = socket.socket(socket.AF_UNIX)
+    s.settimeout(8)
+    s.connect("/run/leasehold/tools/sock")
     named = os.open("/opt/user-tools.static/shows", os.O_PATH)
-    while True:
-        said = ask(b"shows", [named, 1, 2]).recv(300)
-        if b"as many tools" not in said:
-            break
-    print("named", said[:2])
+    fds = array.array("i", [named, 1, 2])
+    s.sendmsg([struct.pack(">I", 7) + b"nshows\\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+    print("named", s.recv(300)[:2])
 """
 
 # Its minder counts no time any more.
@@ -231,12 +207,11 @@ class Hostile(unittest.TestCase):
             self.assertEqual(set(re.findall("'([0-9a-f]{16})'", output)), {"0" * 16})
         self.assertEqual(run("sleep 0.3; /opt/user-tools/fine"), (0, "fine"))
 
-    def test_a_descriptor_opens_and_blocks_nothing(self):
+    def test_a_descriptor_opens_nothing(self):
         self.s.script("shows", "cat /dev/stdin")
         self.s.put("probe.py", DESCRIPTOR_PROBE)
         run = self.s.open()
         status, output = run("python3 /workspace/chat/probe.py")
-        self.assertIn("late b'n~'", output)
         self.assertIn("named b'n~'", output)
         self.assertNotIn(SECRET, output)
         self.assertEqual(run("echo x > x; /opt/user-tools/shows < x"), (0, "x"))
