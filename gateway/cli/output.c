@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "leasehold/clock.h"
@@ -64,7 +65,11 @@ static void print_scalar(enum field_kind kind, const struct field *f, const void
         }
         break;
     case FIELD_KIND_REAL:
-        fprintf(out, "%g", *(const double *)at);
+        if (isnan(*(const double *)at)) {
+            print_str(NULL, out);
+        } else {
+            fprintf(out, "%g", *(const double *)at);
+        }
         break;
     case FIELD_KIND_BOOL:
         fputs(*(const bool *)at ? "yes" : "no", out);

@@ -1,5 +1,6 @@
 /* top: the running sandboxes, the busiest first, as they go. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +22,8 @@
 #define LINES_HEAD  4
 
 struct top_row {
-    char *session_id, *chat_id, *profile, *cpu_percent;
-    double cpu; /* -1: not known */
+    char *session_id, *chat_id, *profile;
+    double cpu_percent; /* NAN: not known */
     int64_t cpu_usage_us, looked_us;
     int64_t memory_bytes, pids, leases, connections;
     char *last_activity_at, *expires_at;
@@ -32,9 +33,9 @@ static const struct field row_fields[] = {
     FIELD_STR(struct top_row, session_id),
     FIELD_STR(struct top_row, chat_id),
     FIELD_STR(struct top_row, profile),
-    FIELD_STR(struct top_row, cpu_percent),
-    FIELD_INT(struct top_row, memory_bytes),
-    FIELD_INT(struct top_row, pids),
+    FIELD_REAL(struct top_row, cpu_percent),
+    FIELD_INT(struct top_row, memory_bytes, .flags = FIELD_NULL_ZERO),
+    FIELD_INT(struct top_row, pids, .flags = FIELD_NULL_ZERO),
     FIELD_INT(struct top_row, leases),
     FIELD_INT(struct top_row, connections),
     FIELD_STR(struct top_row, last_activity_at, .flags = FIELD_NULL_ZERO),
@@ -144,8 +145,7 @@ static void add_sandbox(struct look *l, const void *item)
             .session_id = s->session_id,
             .chat_id = s->chat_id,
             .profile = s->profile,
-            .cpu = -1,
-            .cpu_percent = "-",
+            .cpu_percent = NAN,
             .last_activity_at = s->last_activity_at,
             .expires_at = s->expires_at,
         };
@@ -182,13 +182,10 @@ static void tell_cpu(struct top *t, struct top_row *row)
         row->cpu_usage_us < before->cpu_usage_us) {
         return;
     }
-    char *text = arena_alloc(t->now->arena, 16);
-    if (text != NULL) {
-        row->cpu = 100 * (double)(row->cpu_usage_us - before->cpu_usage_us) /
-                   (double)(row->looked_us - before->looked_us);
-        snprintf(text, 16, "%.1f", row->cpu);
-        row->cpu_percent = text;
-    }
+    int64_t used_us = row->cpu_usage_us - before->cpu_usage_us;
+    int64_t passed_us = row->looked_us - before->looked_us;
+    int64_t per_mille = (1000 * used_us + passed_us / 2) / passed_us;
+    row->cpu_percent = (double)per_mille / 10;
 }
 
 /* One that ended since the list was made keeps its blanks. */
@@ -210,11 +207,17 @@ static int ask_stats(struct top *t, struct top_row *row)
     return EXIT_OK;
 }
 
+static double known_or_least(double cpu_percent)
+{
+    return isnan(cpu_percent) ? -1 : cpu_percent;
+}
+
 static int busiest_first(const void *a, const void *b)
 {
     const struct top_row *x = a, *y = b;
-    if (x->cpu != y->cpu) {
-        return x->cpu < y->cpu ? 1 : -1;
+    double cpu_x = known_or_least(x->cpu_percent), cpu_y = known_or_least(y->cpu_percent);
+    if (cpu_x != cpu_y) {
+        return cpu_x < cpu_y ? 1 : -1;
     }
     return strcmp(x->session_id, y->session_id);
 }

@@ -7,7 +7,9 @@ import re
 import signal
 import subprocess
 import unittest
+import uuid
 
+from fake_gateway import FakeGateway
 from gateway import BIN, Gateway
 
 # Works without end once it is told to.
@@ -46,6 +48,25 @@ class LeasectlTop(unittest.TestCase):
         rows = [json.loads(line) for line in done.stdout.splitlines()]
         self.assertEqual({row["session_id"] for row in rows},
                          {self.busy["session_id"], self.idle["session_id"]})  # fmt: skip
+        for row in rows:
+            self.assertIsInstance(row["cpu_percent"], (int, float))
+        self.assertGreater(rows[0]["cpu_percent"], rows[1]["cpu_percent"])
+
+    def test_of_a_sandbox_without_figures_nothing_is_told(self):
+        fake = FakeGateway()
+        self.addCleanup(fake.close)
+        v1, sandbox = "/api/v1", {"session_id": str(uuid.uuid4()), "status": "running"}
+        fake.on("GET", v1 + "/sandboxes", (200, {"items": [sandbox]}))
+        fake.on("GET", v1 + "/leases", (200, {"items": []}))
+        env = {"LEASEHOLD_URL": fake.url, "LEASEHOLD_KEY": "lhk_x"}
+        ctl = [os.path.join(BIN, "leasectl"), "top", "--once"]
+        done = subprocess.run([*ctl, "--json"], env=env, capture_output=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        row = json.loads(done.stdout)
+        self.assertEqual([row["cpu_percent"], row["memory_bytes"], row["pids"]], [None] * 3)
+        done = subprocess.run(ctl, env=env, capture_output=True, check=False)
+        cells = dict(zip(*(line.split() for line in done.stdout.decode().splitlines()[2:])))
+        self.assertEqual([cells["cpu_percent"], cells["memory_bytes"], cells["pids"]], ["-"] * 3)
 
     def test_on_a_terminal_it_goes_on_until_it_is_interrupted(self):
         ours, theirs = pty.openpty()
