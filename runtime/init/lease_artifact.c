@@ -16,6 +16,7 @@
 
 #include "leasehold/agent_link.h"
 #include "leasehold/keep_spec.h"
+#include "init_usage.h"
 
 static int fail(const char *what, const char *why)
 {
@@ -92,10 +93,18 @@ static int take_answer(int fd, const char *path)
     return printf("%s\n", text + 1) > 0 && fflush(stdout) == 0 ? 0 : -1;
 }
 
+static const char usage[] =
+    "usage: lease-artifact PATH [NAME]\n"
+    "\n"
+    "Stores a file of the chat as an artifact, as NAME if that is given, and prints its id.\n"
+    "Exit status: 0 stored, 1 not, 2 usage.\n";
+
 int main(int argc, char **argv)
 {
+    if (usage_is_wanted(argc, argv))
+        return fputs(usage, stdout) < 0 || fflush(stdout) != 0;
     if (argc < 2 || argc > 3 || argv[1][0] == '\0') {
-        fprintf(stderr, "usage: lease-artifact PATH [NAME]\n");
+        fputs(usage, stderr);
         return 2;
     }
     int fd = connect_door();

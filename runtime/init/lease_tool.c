@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "leasehold/tool_link.h"
+#include "init_usage.h"
 #include "tool_words.h"
 
 enum { EXIT_OVERDUE = 124, EXIT_NOBODY = 125 };
@@ -194,14 +195,22 @@ static int run(const char *name, char **args)
     return judge(name, said, wait_answer(fd, sig_fd, said));
 }
 
+static const char usage[] =
+    "usage: lease-tool NAME [ARGUMENT…]\n"
+    "\n"
+    "Runs a tool of the user, as its link does. Exit status: the tool's; 124 its time was over,\n"
+    "125 nobody runs tools here, 126 it cannot be run, 127 there is none.\n";
+
 int main(int argc, char **argv)
 {
     const char *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
     const char *name = slash != NULL ? slash + 1 : argc > 0 ? argv[0] : "";
     if (strcmp(name, TOOL_CLIENT) != 0 && argc > 0)
         return run(name, argv + 1);
+    if (usage_is_wanted(argc, argv))
+        return fputs(usage, stdout) < 0 || fflush(stdout) != 0;
     if (argc < 2) {
-        fprintf(stderr, "usage: lease-tool NAME [ARGUMENT…]\n");
+        fputs(usage, stderr);
         return 2;
     }
     return run(argv[1], argv + 2);

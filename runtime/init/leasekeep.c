@@ -546,9 +546,13 @@ int main(int argc, char **argv)
         return probe(argv[2], argv[3]);
     if (argc == 8 && strcmp(argv[1], "--map") == 0 && close_range(3, ~0u, 0) == 0)
         return map(argv + 2);
-    if (argc != 1 || close_range(KEEP_NOTIFY_FD + 1, ~0u, 0) < 0 || open_low_descriptors() < 0) {
+    if (argc != 1) {
         fprintf(stderr, "leasekeep is started by leasehold, with its spec on descriptor %d\n",
                 KEEP_SPEC_FD);
+        return 2;
+    }
+    if (close_range(KEEP_NOTIFY_FD + 1, ~0u, 0) < 0 || open_low_descriptors() < 0) {
+        perror("leasekeep");
         return 1;
     }
     return keep_run();

@@ -8,7 +8,7 @@ import subprocess
 import unittest
 
 from metrics import Metrics
-from user_tools import SECRET, ToolSession
+from user_tools import PROFILE, SECRET, ToolSession
 
 AGENT_UID = 10001
 
@@ -53,6 +53,16 @@ class UserTools(unittest.TestCase):
             (0, "made more in given out"),
         )
         self.assertEqual(os.stat(os.path.join(self.s.files, "d", "out")).st_uid, AGENT_UID)
+
+    def test_the_environment_of_a_profile_is_the_agents_alone(self):
+        s = ToolSession(self, {"profiles": [{**PROFILE, "environment": ["KEY=of-the-agent"]}]})
+        s.script("shows", "env")
+        run = s.open()
+        self.assertEqual(run("echo $KEY"), (0, "of-the-agent"))
+        status, output = run("/opt/user-tools/shows")
+        self.assertEqual(status, 0)
+        self.assertNotIn("of-the-agent", output)
+        self.assertIn("HOME=/tmp", output)
 
     def test_each_run_is_audited_and_counted(self):
         self.s.script("good", "exit 0")
