@@ -447,7 +447,7 @@ int sandbox_host_status(struct sandbox_host *h, const struct sandbox *s, struct 
     handle_of(s, &handle);
     if (h->engine->v->status(h->engine, dir.path, &handle, ret, e))
         return -1;
-    door_dead = process_start_ticks((pid_t)s->door_pid) != s->door_start;
+    door_dead = !process_is_there((pid_t)s->door_pid, s->door_start);
     /* An agent that loses its door is ended and reports an exit of its own; a door outlives its
      * agent. So of two dead the door was the first, unless the machine took both. */
     if (door_dead && strcmp(ret->reason, "engine_lost") != 0) {

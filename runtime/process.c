@@ -14,12 +14,14 @@
 
 #include "leasehold/clock.h"
 
-#define FIRST_FD 3
+#define FIRST_FD   3
+#define PF_EXITING 0x4UL /* of the kernel's <linux/sched.h>; field 9 of /proc/PID/stat */
 
 /* ---- identity ---- */
 
 struct identity {
     char state;
+    unsigned long flags;
     int64_t start_ticks;
 };
 
@@ -30,8 +32,11 @@ static int identity_parse(const char *text, struct identity *ret)
     if (p == NULL || p[1] != ' ' || p[2] == '\0')
         return -1;
     ret->state = p[2];
-    for (int field = 2; p != NULL && field < 22; field++)
+    for (int field = 2; p != NULL && field < 22; field++) {
         p = strchr(p + 1, ' ');
+        if (field == 8 && p != NULL)
+            ret->flags = strtoul(p + 1, NULL, 10);
+    }
     if (p == NULL)
         return -1;
     ret->start_ticks = strtoll(p + 1, NULL, 10);
@@ -65,6 +70,13 @@ int64_t process_start_ticks(pid_t pid)
     if (pid <= 0 || identity_read(pid, &id) < 0 || is_over(&id))
         return -1;
     return id.start_ticks;
+}
+
+bool process_is_there(pid_t pid, int64_t start_ticks)
+{
+    struct identity id;
+    return pid > 0 && identity_read(pid, &id) == 0 && id.start_ticks == start_ticks &&
+           !is_over(&id) && (id.flags & PF_EXITING) == 0;
 }
 
 /* ---- pidfds ---- */

@@ -14,6 +14,10 @@
 /* Field 22 of /proc/PID/stat, -1 if there is no such process (a zombie counts as none). */
 int64_t process_start_ticks(pid_t pid);
 
+/* Is it that process, and has its end not begun? One that is being killed closes its descriptors before
+ * it is a zombie, so that others may see the effect and end while it is still counted above. */
+bool process_is_there(pid_t pid, int64_t start_ticks);
+
 /* A pidfd of exactly this process (pid and start time verified after the open), -1 and
  * ERR_NOT_FOUND when it is gone. */
 int process_open(pid_t pid, int64_t start_ticks, struct err *e) MUST_CHECK;

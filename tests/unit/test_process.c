@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,12 +97,41 @@ static void a_zombie_of_ours_counts_as_ended_and_is_reaped(void **state)
     struct err e;
     siginfo_t info;
     spawn_sleep(&pid, &start);
+    assert_true(process_is_there(pid, start));
+    assert_false(process_is_there(pid, start + 1));
     kill(pid, SIGKILL);
     assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
     assert_int_equal(process_start_ticks(pid), -1);
+    assert_false(process_is_there(pid, start));
     assert_int_equal(process_open(pid, start, &e), -1);
     assert_int_equal(e.code, ERR_NOT_FOUND);
     assert_int_equal(waitpid(pid, NULL, WNOHANG), -1);
+}
+
+static void *stay(void *arg)
+{
+    (void)arg;
+    pause();
+    return NULL;
+}
+
+/* The first thread has ended, the process has not: to the kernel that thread is exiting. */
+static void one_whose_end_has_begun_is_not_there(void **state)
+{
+    (void)state;
+    pthread_t other;
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (pthread_create(&other, NULL, stay, NULL) == 0)
+            pthread_exit(NULL);
+        _exit(1);
+    }
+    int64_t start = process_start_ticks(pid);
+    while (process_is_there(pid, start))
+        usleep(1000);
+    assert_int_equal(kill(pid, 0), 0);
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
 static void the_name_of_a_process_cannot_fake_its_fields(void **state)
@@ -217,6 +247,7 @@ int main(void)
         cmocka_unit_test(a_process_is_found_by_pid_and_start),
         cmocka_unit_test(another_start_is_another_process),
         cmocka_unit_test(a_zombie_of_ours_counts_as_ended_and_is_reaped),
+        cmocka_unit_test(one_whose_end_has_begun_is_not_there),
         cmocka_unit_test(the_name_of_a_process_cannot_fake_its_fields),
         cmocka_unit_test(descriptors_arrive_in_order_whatever_their_numbers),
         cmocka_unit_test(nothing_else_is_inherited),
