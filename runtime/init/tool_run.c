@@ -12,6 +12,7 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,7 +22,8 @@
 #include "tool_request.h"
 #include "tool_runs.h"
 
-#define TERM_MS 2000 /* between TERM and KILL */
+#define TERM_MS   2000 /* between TERM and KILL */
+#define WAKE_SECS 1
 
 enum { NOT_RUNNABLE = 126, NO_SUCH_TOOL = 127 };
 
@@ -273,12 +275,28 @@ static void run(struct run *r)
     record_end(r, &record);
 }
 
+static void wake(int sig)
+{
+    (void)sig;
+}
+
+/* A descriptor that is not taken from the asker is dropped by us, and a socket's end may wait as long as
+ * the asker has said. The tool's time must go on. */
+static int keep_awake(void)
+{
+    const struct timeval each = {.tv_sec = WAKE_SECS};
+    const struct sigaction on_alarm = {.sa_handler = wake, .sa_flags = SA_RESTART};
+    return sigaction(SIGALRM, &on_alarm, NULL) < 0
+               ? -1
+               : setitimer(ITIMER_REAL, &(struct itimerval){each, each}, NULL);
+}
+
 void tool_run(const struct tool_rules *rules, int fd)
 {
     static char text[TOOL_REQUEST_MAX];
     static struct run r;
     r = (struct run){.rules = rules, .fd = fd, .sig_fd = open_signals()};
-    if (r.sig_fd < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
+    if (r.sig_fd < 0 || keep_awake() < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         tool_refuse(fd, NOT_RUNNABLE, strerror(errno));
     else if (tool_request_receive(&r.request, fd, text) < 0)
         tool_refuse(fd, NOT_RUNNABLE, "the request is not valid");
