@@ -261,15 +261,23 @@ static int open_tools(const char *root, const struct id *user_id, struct err *e)
     return fd;
 }
 
+/* What is mounted may be the host's own, with programs of other modes than those of tools. */
 static int check_dir(int fd, struct err *e)
 {
-    struct stat st;
+    struct statx st;
 
-    if (fstat(fd, &st) != 0)
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &st) != 0)
         return err_sys(e, ERR_SANDBOX_START_FAILED, errno, "the directory of the user's tools");
-    if (st.st_uid != geteuid())
+    if (st.stx_uid != geteuid())
         return not_ours(e);
-    if ((st.st_mode & 07777) != TOOLS_MODE && fchmod(fd, TOOLS_MODE) != 0)
+    if ((st.stx_mode & 07777) == TOOLS_MODE)
+        return 0;
+    if (st.stx_attributes & STATX_ATTR_MOUNT_ROOT)
+        return err_set(e, ERR_SANDBOX_START_FAILED,
+                       "the directory of the user's tools is mounted there: if it is meant to be "
+                       "theirs, give it the mode %04o",
+                       TOOLS_MODE);
+    if (fchmod(fd, TOOLS_MODE) != 0)
         return err_sys(e, ERR_SANDBOX_START_FAILED, errno, "the mode of the user's tools");
     return 0;
 }

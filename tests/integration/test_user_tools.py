@@ -198,6 +198,21 @@ class UserTools(unittest.TestCase):
             self.assertEqual(stat.S_IMODE(os.stat(source).st_mode), 0o755)
             os.chmod(source, 0o700)
 
+    def test_a_directory_mounted_as_tools_is_taken_when_it_is_meant(self):
+        elsewhere = os.path.join(self.s.gateway.dir, "elsewhere")
+        os.mkdir(elsewhere)
+        os.chmod(elsewhere, 0o755)
+        subprocess.run(["mount", "--bind", elsewhere, self.s.tools], check=True)
+        self.addCleanup(subprocess.run, ["umount", "-l", self.s.tools], check=True)
+        self.s.script("says", "echo said")
+        self.assertIn("give it the mode 0711", self.refused_start())
+        self.assertEqual(
+            [stat.S_IMODE(os.stat(os.path.join(elsewhere, n)).st_mode) for n in (".", "says")],
+            [0o755, 0o755],
+        )
+        os.chmod(elsewhere, 0o711)
+        self.assertEqual(self.s.open()("/opt/user-tools/says"), (0, "said"))
+
 
 class OnRamfs(unittest.TestCase):
     def test_where_ids_cannot_be_mapped_the_agent_runs_and_such_tools_say_that_they_do_not(self):
