@@ -363,6 +363,11 @@ static int fail(const struct exchange *x, CURLcode rc, struct err *e)
         break;
     }
     curl_easy_getinfo(x->c->curl, CURLINFO_OS_ERRNO, &sys);
+    if (rc == CURLE_COULDNT_CONNECT && x->req->unix_socket != NULL) {
+        /* curl would name the URL's host and port, which nobody connects to. */
+        return err_sys(e, ERR_ENGINE_UNAVAILABLE, sys != 0 ? (int)sys : ECONNREFUSED,
+                       "connect to the unix socket %s", x->req->unix_socket);
+    }
     err_fill_code(e, ERR_ENGINE_UNAVAILABLE, "%s", problem);
     e->sys = rc == CURLE_OPERATION_TIMEDOUT ? ETIMEDOUT : (int)sys;
     return -1;

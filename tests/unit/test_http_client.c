@@ -311,6 +311,8 @@ static void nobody_there_is_unavailable(void **state)
         ask(&(struct http_client_request){.method = "GET", .unix_socket = "/nonexistent"}, "/"),
         -1);
     assert_int_equal(e.code, ERR_ENGINE_UNAVAILABLE);
+    assert_string_equal(e.msg,
+                        "connect to the unix socket /nonexistent: No such file or directory");
 }
 
 static void silence_ends_at_the_deadline(void **state)
