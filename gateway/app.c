@@ -191,19 +191,26 @@ static bool keys_renew(struct app *a)
     return all;
 }
 
-static void on_hup(void *ctx)
+static bool level_renew(struct app *a)
 {
-    struct app *a = ctx;
     struct config fresh;
     struct err e;
 
     if (config_load(a->o->config_file, environ, &fresh, &e)) {
         log_error(a->s.log, "reload_failed", &e);
-        return;
+        return false;
     }
     log_set_level(a->s.log, (enum log_level)fresh.logging.level);
     config_done(&fresh);
-    if (keys_renew(a))
+    return true;
+}
+
+static void on_hup(void *ctx)
+{
+    struct app *a = ctx;
+    bool level = level_renew(a);
+
+    if (keys_renew(a) && level)
         log_event(a->s.log, LOG_INFO, "reloaded");
 }
 

@@ -11,6 +11,8 @@
 #include "auth_jwt.h"
 #include "backup.h"
 #include "leasehold/objects.h"
+#include "tls_ca.h"
+#include "tls_server.h"
 
 static const char usage[] =
     "leasehold " LEASEHOLD_VERSION ": control plane for sandboxed AI agents\n"
@@ -119,19 +121,39 @@ static int do_run(const char *file)
     return bin_dir(dir, &e) || app_run(&o, &e) ? fail(&e) : 0;
 }
 
+static int secret_check(const struct config_objects *c, struct err *e)
+{
+    char secret[512];
+    int rc =
+        strcmp(c->kind, "s3") == 0 ? secret_read(c->secret_key_file, secret, sizeof secret, e) : 0;
+
+    explicit_bzero(secret, sizeof secret);
+    return rc;
+}
+
 /* A configuration that can be read may name keys that are of no use: run would refuse them. */
-static int do_check(const char *file)
+static int keys_check(const struct config *cfg, struct err *e)
 {
     struct jwt_trust *trust;
+
+    if (jwt_trust_new(cfg, &trust, e))
+        return -1;
+    jwt_trust_free(trust);
+    return tls_server_check(&cfg->http.tls, e) || tls_ca_check(cfg, e) ||
+                   secret_check(&cfg->objects, e)
+               ? -1
+               : 0;
+}
+
+static int do_check(const char *file)
+{
     struct config cfg;
     struct err e;
     int rc;
 
     if (config_load(file, environ, &cfg, &e))
         return fail(&e);
-    rc = jwt_trust_new(&cfg, &trust, &e);
-    if (!rc)
-        jwt_trust_free(trust);
+    rc = keys_check(&cfg, &e);
     config_done(&cfg);
     if (rc)
         return fail(&e);

@@ -371,6 +371,25 @@ int tls_ca_new(const struct config *cfg, struct tls_ca **ret, struct err *e)
     return 0;
 }
 
+/* An internal CA that is not there yet is made at the start: there is nothing to refuse. */
+int tls_ca_check(const struct config *cfg, struct err *e)
+{
+    char cert_path[4096], key_path[4096];
+    struct tls_ca *ca;
+    int rc;
+
+    if (cfg->door.tls == DOOR_TLS_INTERNAL_CA) {
+        if (ca_paths(cfg, cert_path, key_path, e))
+            return -1;
+        if (access(cert_path, F_OK))
+            return 0;
+    }
+    rc = tls_ca_new(cfg, &ca, e);
+    if (!rc)
+        tls_ca_free(ca);
+    return rc;
+}
+
 /* Clients of doors that run have to go on trusting the former CA, also behind a restart: it is written
  * behind the new one, for the operator to take out. */
 static int authorities_keep(struct tls_ca *ca, const struct tls_ca *before,

@@ -26,6 +26,9 @@ struct tls_ca;
 int tls_ca_new(const struct config *cfg, struct tls_ca **ret, struct err *e) MUST_CHECK;
 void tls_ca_free(struct tls_ca *ca);
 
+/* Would tls_ca_new refuse what is there? Writes nothing. */
+int tls_ca_check(const struct config *cfg, struct err *e) MUST_CHECK;
+
 /* The files are read anew (an internal CA that has gone is made anew): *ca is what is there now, on
  * failure what it was. The former one stays good until the new one is freed, for those who use it still.
  * Doors that run keep their certificates: a former internal CA stays among those to be trusted, in the

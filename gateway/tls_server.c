@@ -94,6 +94,25 @@ static bool pair_serves(const struct config_tls *tls)
     return good;
 }
 
+static int pair_refused(const struct config_tls *tls, struct err *e)
+{
+    return err_set(e, ERR_INTERNAL,
+                   "http.tls: cert_file %s and key_file %s do not serve as certificate and key",
+                   tls->cert_file, tls->key_file);
+}
+
+int tls_server_check(const struct config_tls *tls, struct err *e)
+{
+    struct authorities a = {0};
+
+    if (!*tls->cert_file)
+        return 0;
+    if (*tls->client_ca_file && authorities_read(tls->client_ca_file, &a, e))
+        return -1;
+    authorities_free(&a);
+    return pair_serves(tls) ? 0 : pair_refused(tls, e);
+}
+
 /* In another context first: half a pair must not get into the one that serves. */
 int tls_server_reload(void *ctx, const struct config_tls *tls, struct err *e)
 {
@@ -103,8 +122,7 @@ int tls_server_reload(void *ctx, const struct config_tls *tls, struct err *e)
         return -1;
     if (!pair_serves(tls) || session_context_renew(ctx) || !pair_use(ctx, tls)) {
         authorities_free(&a);
-        return err_set(e, ERR_INTERNAL, "%s and %s do not serve as certificate and key",
-                       tls->cert_file, tls->key_file);
+        return pair_refused(tls, e);
     }
     if (a.store)
         authorities_use(ctx, &a);

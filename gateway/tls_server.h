@@ -11,6 +11,9 @@
  * certificate, which is then verified. */
 int tls_server_setup(void *ctx, const struct config_tls *tls, struct err *e) MUST_CHECK;
 
+/* Would these files serve? */
+int tls_server_check(const struct config_tls *tls, struct err *e) MUST_CHECK;
+
 /* Reads certificate, key and client_ca_file anew for the handshakes to come; connections go on. On
  * failure all stays as it was. */
 int tls_server_reload(void *ctx, const struct config_tls *tls, struct err *e) MUST_CHECK;

@@ -149,6 +149,42 @@ class RenewedCa(unittest.TestCase):
         done = gateway.ctl("connect", chat, input="by leasectl\n")
         self.assertEqual((done.returncode, done.stdout), (0, "by leasectl\n"), done.stderr)
 
+    def test_a_configuration_that_cannot_be_read_keeps_no_key_from_being_renewed(self):
+        gateway = Gateway.for_test(self, {"door": {"tls": "internal-ca"}})
+        certs = os.path.join(gateway.dir, "certs")
+        with open(os.path.join(certs, "ca.pem"), encoding="ascii") as text:
+            old = text.read()
+        for name in ("ca.pem", "ca.key"):
+            os.unlink(os.path.join(certs, name))
+        with open(gateway.config, "a", encoding="utf-8") as out:
+            out.write("no_such_key: 1\n")
+        gateway.process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + 10
+        while not os.path.exists(os.path.join(certs, "ca.pem")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        _, grant = gateway.open(gateway.new_chat()["chat_id"], lease={})
+        fresh = grant["endpoint"]["ca_pem"]
+        self.assertTrue(fresh.endswith(old) and fresh != old)
+        echo(self, gateway.connect(grant, ssl_context=trusting(fresh)), "renewed")
+        self.assertEqual(len(gateway.log_lines("reload_failed")), 1)
+        self.assertEqual(gateway.log_lines("reloaded"), [])  # not all of it was
+
+    def test_check_config_refuses_the_ca_that_a_start_would_refuse_and_makes_none(self):
+        gateway = Gateway.for_test(self, {"door": {"tls": "internal-ca"}}, start=False)
+        check = ("leasehold", "check-config", "--config", gateway.config)
+        certs = os.path.join(gateway.dir, "certs")
+        before = os.listdir(certs) if os.path.exists(certs) else None
+        done = gateway.run_program(*check)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(os.listdir(certs) if os.path.exists(certs) else None, before)
+        os.makedirs(certs, exist_ok=True)
+        with open(os.path.join(certs, "ca.pem"), "w", encoding="ascii") as out:
+            out.write("nonsense")
+        for args in (check, ("leasehold", "run", "--config", gateway.config)):
+            done = gateway.run_program(*args)
+            self.assertEqual(done.returncode, 1, args)
+            self.assertIn("door.tls", done.stderr, args)
+
     def test_a_ca_that_does_not_fit_changes_nothing(self):
         gateway = Gateway.for_test(self, {"door": {"tls": "internal-ca"}})
         path = os.path.join(gateway.dir, "certs", "ca.pem")
@@ -213,13 +249,34 @@ class Files(unittest.TestCase):
         gateway = Gateway.for_test(self, start=False)
         cert, _ = self.make_pair(gateway.dir)
         gateway.edit_config({"door": {"tls": "files", "cert_file": cert, "key_file": "nowhere.key"}})
-        done = gateway.run_program("leasehold", "run", "--config", gateway.config)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("nowhere.key", done.stderr)
+        self.refused(gateway, "nowhere.key")
         gateway.edit_config({"door": {"key_file": "keys/lease-signing.pem"}})
-        done = gateway.run_program("leasehold", "run", "--config", gateway.config)
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("no certificate with its key", done.stderr)
+        self.refused(gateway, "no certificate with its key")
+
+    def refused(self, gateway, why):
+        for command in ("check-config", "run"):
+            done = gateway.run_program("leasehold", command, "--config", gateway.config)
+            self.assertEqual(done.returncode, 1, command)
+            self.assertIn(why, done.stderr, command)
+
+    def test_what_else_a_start_would_refuse_is_refused_by_check_config(self):
+        gateway = Gateway.for_test(self, start=False)
+        cert, key = self.make_pair(gateway.dir)
+        foreign = os.path.join(gateway.dir, "keys", "lease-signing.pem")
+        gateway.edit_config({"http": {"tls": {"cert_file": cert, "key_file": foreign}}})
+        self.refused(gateway, "do not serve as certificate and key")
+        gateway.edit_config({"http": {"tls": {"cert_file": cert, "key_file": "nowhere.key"}}})
+        self.refused(gateway, "nowhere.key")
+        gateway.edit_config({"http": {"tls": {"key_file": key, "client_ca_file": key}}})
+        self.refused(gateway, "http.tls.client_ca_file")
+        gateway.edit_config({
+            "http": {"tls": {"cert_file": "", "key_file": "", "client_ca_file": ""}},
+            "objects": {"kind": "s3", "endpoint": "http://127.0.0.1:9", "bucket": "b",
+                        "access_key": "a", "secret_key_file": "empty"},
+        })  # fmt: skip
+        with open(os.path.join(gateway.dir, "empty"), "w", encoding="ascii"):
+            pass
+        self.refused(gateway, "objects.secret_key_file")
 
 
 if __name__ == "__main__":
