@@ -93,7 +93,7 @@ static int get(struct top *t, const char *path, const struct view *view, void *r
         code = report_err(&e);
     } else {
         *ret_status = a.status;
-        if (a.status == 404) {
+        if (a.status == 404 || a.status == 409) { /* what was listed has ended since */
             code = EXIT_NOT_FOUND;
         } else if (!api_answer_ok(&a)) {
             code = api_refused(&a);

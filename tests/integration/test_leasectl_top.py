@@ -58,10 +58,12 @@ class LeasectlTop(unittest.TestCase):
         v1, sandbox = "/api/v1", {"session_id": str(uuid.uuid4()), "status": "running"}
         fake.on("GET", v1 + "/sandboxes", (200, {"items": [sandbox]}))
         fake.on("GET", v1 + "/leases", (200, {"items": []}))
+        problem = {"status": 409, "code": "conflict", "title": "It has ended", "detail": ""}
+        fake.on("GET", f"{v1}/sandboxes/{sandbox['session_id']}/stats", (409, problem))
         env = {"LEASEHOLD_URL": fake.url, "LEASEHOLD_KEY": "lhk_x"}
         ctl = [os.path.join(BIN, "leasectl"), "top", "--once"]
         done = subprocess.run([*ctl, "--json"], env=env, capture_output=True, check=False)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
         row = json.loads(done.stdout)
         self.assertEqual([row["cpu_percent"], row["memory_bytes"], row["pids"]], [None] * 3)
         done = subprocess.run(ctl, env=env, capture_output=True, check=False)
