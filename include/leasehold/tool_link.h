@@ -70,5 +70,6 @@ struct tool_record {
 };
 
 _Static_assert(sizeof(struct tool_record) == TOOL_RECORD, "records are of one size");
+_Static_assert(sizeof(((struct tool_record *)0)->name) > TOOL_NAME_MAX, "a name is told whole");
 
 #endif
