@@ -19,6 +19,57 @@ EXAMPLES = os.path.join(ROOT, "docs", "examples")
 NODE_PACKAGES = os.path.join(ROOT, "build", "example-bot")
 
 
+# Each says "hello" to a door that has just broken, and prints what the door behind it is told.
+SPEAK_PY = """
+import asyncio, websockets
+from talk import Talk
+
+class Gateway:
+    async def call(self, *_):
+        await asyncio.Event().wait()
+
+class Broken:
+    async def send(self, _):
+        raise websockets.ConnectionClosedError(None, None)
+
+class Next:
+    async def send(self, text):
+        print(text, flush=True)
+        raise asyncio.CancelledError
+
+async def main():
+    talk = Talk(Gateway(), "user", "chat", print, lambda *_: None)
+    talk.say("hello")
+    for door in (Broken(), Next()):
+        await asyncio.wait([asyncio.create_task(talk._speak(door))], timeout=2)
+
+asyncio.run(main())
+"""
+SPEAK_MJS = """
+import { WebSocketServer } from "ws";
+import { Talk } from "./talk.mjs";
+
+setTimeout(() => process.exit(1), 5000);
+const server = new WebSocketServer({ port: 0, host: "127.0.0.1" }, () => {
+  const endpoint = { url: `ws://127.0.0.1:${server.address().port}/`, protocol: "p", ca_pem: null };
+  const renew_after = new Date(Date.now() + 60_000).toISOString();
+  const grant = { endpoint, token: "t", lease: { lease_id: "l" }, renew_after };
+  let doors = 0;
+  server.on("connection", (door) => {
+    doors += 1;
+    door.on("message", (text) => (console.log(text.toString()), process.exit(0)));
+    door.send(JSON.stringify({ type: "ready" }));
+    if (doors === 1) door.send("first words");
+  });
+  const talk = new Talk({
+    gateway: { call: async () => ({ grant }) },
+    onText: () => (talk.door.terminate(), talk.say("hello")),
+    onEnd: console.error,
+  });
+});
+"""
+
+
 class Pages(unittest.TestCase):
     def test_what_a_page_runs_can_be_run(self):
         commands = set()
@@ -165,6 +216,12 @@ class Chat(unittest.TestCase):
         self.assertEqual([m["text"] for m in self.ask("/shown?person=ann&after=0")], texts)
         self.assertIsNone(self.bot.poll())
 
+    def speak_past_a_broken_door(self, command, folder):
+        done = subprocess.run(command, cwd=os.path.join(EXAMPLES, folder), capture_output=True,
+                              text=True, timeout=30, check=False,
+                              env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+        self.assertEqual(done.stdout.split(), ["hello"], done.stderr)
+
     def last(self):
         shown = self.ask("/shown?person=ann&after=0")
         return shown[-1]["n"] if shown else 0
@@ -182,6 +239,10 @@ class Python(Chat):
     def test_the_bot_in_python(self):
         self.run_bot()
 
+    def test_what_is_said_to_a_door_that_breaks_goes_to_the_next_in_python(self):
+        self.end(self.bot)
+        self.speak_past_a_broken_door(["/usr/bin/python3", "-c", SPEAK_PY], "bot-python")
+
     def test_the_bot_in_python_loses_nothing_to_a_poor_messenger(self):
         self.run_with_a_poor_messenger()
 
@@ -198,6 +259,13 @@ class Node(Chat):
 
     def test_the_bot_in_node(self):
         self.run_bot()
+
+    def test_what_is_said_to_a_door_that_breaks_goes_to_the_next_in_node(self):
+        self.end(self.bot)
+        script = os.path.join(NODE_PACKAGES, "speak.mjs")
+        with open(script, "w", encoding="ascii") as file:
+            file.write(SPEAK_MJS)
+        self.speak_past_a_broken_door(["node", script], "bot-node")
 
     def test_the_bot_in_node_loses_nothing_to_a_poor_messenger(self):
         self.run_with_a_poor_messenger()

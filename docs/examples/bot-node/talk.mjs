@@ -14,7 +14,8 @@ export class Talk {
   }
 
   say(text) {
-    if (this.ready) this.door.send(text);
+    // A door that is closing drops without a word what it is given.
+    if (this.ready && this.door.readyState === WebSocket.OPEN) this.door.send(text);
     else this.#waiting.push(text);
   }
 

@@ -22,7 +22,7 @@ class Talk:
     def __init__(self, gateway, user_id, chat_id, on_text, on_end):
         self.gateway, self.user_id, self.chat_id = gateway, user_id, chat_id
         self.on_text, self.on_end = on_text, on_end
-        self.said = asyncio.Queue()
+        self.said, self.unsent = asyncio.Queue(), None
         self.grant, self.lease_id, self.why = None, None, None
         self.task = asyncio.create_task(self._run())
 
@@ -101,4 +101,7 @@ class Talk:
 
     async def _speak(self, door):
         while True:
-            await door.send(await self.said.get())
+            if self.unsent is None:
+                self.unsent = await self.said.get()
+            await door.send(self.unsent)
+            self.unsent = None  # only now: what a door that breaks did not take is for the next
