@@ -503,6 +503,7 @@ static void app_done(struct app *a)
     lane_free(s->sign);
     if (s->host.engine) /* no callback of its comes any more */
         s->host.engine->v->free(s->host.engine);
+    s->host.engine = NULL;
     if (s->server)
         while (inbox_drain(server_inbox(s->server), 1000))
             ;

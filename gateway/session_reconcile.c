@@ -367,7 +367,9 @@ static void told_done(struct job *job)
     struct told *t = (struct told *)((char *)job - offsetof(struct told, job));
     struct live *l;
 
-    if (id_is_zero(&t->session_id)) {
+    if (t->ss->s->stopping) {
+        /* Nothing more is to be looked at, and the engine may be gone. */
+    } else if (id_is_zero(&t->session_id)) {
         warnings_tell(t->ss);
         reconcile_round(t->ss);
     } else {
