@@ -97,7 +97,7 @@ SUBVERTED = """
             pass
     os.symlink("/run/leasehold/tools/sock", "s") if not os.path.lexists("s") else None
     print(os.getuid(), os.getgid(), os.getgroups(), open("/proc/self/status").read().count("NoNewPrivs:\\t1"))
-    print([l.split()[1] for l in open("/proc/self/status") if l.startswith("Cap")])
+    print([l.split()[1] for l in open("/proc/self/status") if l.startswith("Cap")], flush=True)
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
