@@ -59,7 +59,7 @@ const struct field sandbox_fields[] = {
             .doc = "where it is in its life"),
     SANDBOX(FIELD_KIND_CHARS, reason, .flags = FIELD_NULL_ZERO, .doc = "why it ended"),
     SANDBOX(FIELD_KIND_CHARS, detail, .flags = FIELD_NULL_ZERO,
-            .doc = "of a start that failed: what a waiting open was told"),
+            .doc = "why a start failed, as a waiting open was told"),
     SANDBOX(FIELD_KIND_TIME, created_at, .doc = "when it was asked for"),
     SANDBOX(FIELD_KIND_TIME, started_at, .flags = FIELD_NULL_ZERO,
             .doc = "when its agent and door were ready"),

@@ -235,6 +235,8 @@ int session_pull(struct services *s, struct session_pull *p, const char *image,
     if (ret_stopped[0])
         err_set(e, ERR_SANDBOX_START_FAILED, "the session was stopped before image %.64s had come",
                 image);
+    else if (rc && atomic_load(&p->cancel))
+        err_set(e, ERR_BUSY, "the gateway stopped before image %.64s had come", image);
     told(p, image, from_us, rc, e);
     return rc;
 }

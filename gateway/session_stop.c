@@ -182,6 +182,8 @@ static int ended_row(struct store_tx *tx, void *arg, struct err *e)
     if (store_sandbox_get(tx, &st->o->session_id, s, e))
         return -1;
     s->status = st->o->status;
+    if (!strcmp(s->reason, "start_failed") && !s->started_at) /* who began it has gone */
+        snprintf(s->detail, sizeof s->detail, "the gateway did not bring the start to its end");
     if (store_sandbox_update(tx, s, e) || lease_close_session(tx, &s->session_id, s->reason, e) ||
         session_audit(tx, st->o->caller, "sandbox.stop", s, "ok", e) || session_event(tx, s, e))
         return -1;

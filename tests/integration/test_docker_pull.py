@@ -264,7 +264,9 @@ class Pulls(unittest.TestCase):
                 end()
                 self.assertLess(time.monotonic() - before, 25)  # it does not wait for the image
                 self.gateway.start()
-                self.assertEqual(self.wait_status(session, "failed")["reason"], "start_failed")
+                failed = self.wait_status(session, "failed")
+                self.assertEqual(failed["reason"], "start_failed")
+                self.assertRegex(failed["detail"] or "", "gateway")  # nobody was answered
                 self.wait_given_up()
                 self.assert_nothing_left()
         self.registry.let_go()
