@@ -8,34 +8,25 @@
 #include <unistd.h>
 
 #include "progress.h"
+#include "views.h"
 
 #define FIRST_LOOK_MS 1000 /* most starts are over by then */
 #define LOOK_MS       300
 #define CALL_MS       5000
 #define ARENA_CAP     (1024UL * 1024)
 
-struct image_progress {
-    char *image;
-    int64_t layers, layers_done, bytes, bytes_done;
-};
-
 struct starting_view {
     char *session_id;
-    struct image_progress *progress;
+    struct image_view *progress;
 };
 
 struct starting_list {
     struct list items; /* struct starting_view */
 };
 
-static const struct field image_fields[] = {
-    FIELD_STR(struct image_progress, image),       FIELD_INT(struct image_progress, layers),
-    FIELD_INT(struct image_progress, layers_done), FIELD_INT(struct image_progress, bytes),
-    FIELD_INT(struct image_progress, bytes_done),  {0},
-};
 static const struct field starting_fields[] = {
     FIELD_STR(struct starting_view, session_id),
-    FIELD_OBJPTR(struct starting_view, progress, image_fields, struct image_progress),
+    FIELD_OBJPTR(struct starting_view, progress, image_fields, struct image_view),
     {0},
 };
 static const struct field list_fields[] = {
@@ -74,7 +65,7 @@ static bool wait_ms(struct start_watch *w, int ms)
     return !over;
 }
 
-static void show(struct start_watch *w, const struct image_progress *p)
+static void show(struct start_watch *w, const struct image_view *p)
 {
     if (!w->shown) {
         progress_begin(&w->line, w->name, p->bytes_done, p->bytes, false);

@@ -96,6 +96,12 @@ static const struct field created_fields[] = {
 };
 const struct view view_created = {.fields = created_fields, .size = sizeof(struct sandbox_view)};
 
+const struct field image_fields[] = {
+    FIELD_STR(struct image_view, image),       FIELD_INT(struct image_view, layers),
+    FIELD_INT(struct image_view, layers_done), FIELD_INT(struct image_view, bytes),
+    FIELD_INT(struct image_view, bytes_done),  {0},
+};
+
 static const struct field sandbox_fields[] = {
     FIELD_STR(struct sandbox_view, session_id),
     FIELD_STR(struct sandbox_view, chat_id),
@@ -107,10 +113,12 @@ static const struct field sandbox_fields[] = {
     FIELD_INT(struct sandbox_view, generation),
     FIELD_STR(struct sandbox_view, status),
     FIELD_STR(struct sandbox_view, reason),
+    FIELD_STR(struct sandbox_view, detail),
     FIELD_STR(struct sandbox_view, created_at),
     FIELD_STR(struct sandbox_view, started_at),
     FIELD_STR(struct sandbox_view, last_activity_at),
     FIELD_STR(struct sandbox_view, expires_at),
+    FIELD_OBJPTR(struct sandbox_view, progress, image_fields, struct image_view),
     {0},
 };
 const struct view view_sandbox = {.fields = sandbox_fields, .size = sizeof(struct sandbox_view)};

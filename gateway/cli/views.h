@@ -40,11 +40,20 @@ struct grant_view {
     int64_t renew_after;
 };
 
+/* How far an image is that a start waits for. */
+struct image_view {
+    char *image;
+    int64_t layers, layers_done, bytes, bytes_done;
+};
+
 struct sandbox_view {
     char *session_id, *chat_id, *user_id, *container_id, *engine, *node, *profile;
     int64_t generation;
-    char *status, *reason, *created_at, *started_at, *last_activity_at, *expires_at;
+    char *status, *reason, *detail, *created_at, *started_at, *last_activity_at, *expires_at;
+    struct image_view *progress; /* NULL: nothing is waited for */
 };
+
+extern const struct field image_fields[];
 
 struct opened_view {
     struct sandbox_view *sandbox;

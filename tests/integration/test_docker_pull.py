@@ -106,6 +106,8 @@ class Pulls(unittest.TestCase):
         shown = self.session(session)["progress"]
         self.assertEqual((shown["image"], shown["layers_done"]), (self.image, 0))
         self.assertLess(shown["bytes_done"], shown["bytes"])
+        told = self.gateway.ctl("sandbox", "get", session).stdout
+        self.assertRegex(told, r"(?m)^progress\.layers +3$")
         self.registry.let_go()
         self.assertNotIn("progress", self.wait_status(session, "running"))
         events = [e for e in bot.events_until("sandbox.running") if e["data"]["session_id"] == session]
