@@ -26,6 +26,7 @@ struct agent {
     size_t name_len; /* of the transport's name, before its address */
     struct bridges *bridges;
     struct loop_fd *listener, *link;
+    struct loop_timer *accept_timer; /* set: accepting is paused */
     pid_t link_pid; /* who has the link: leaseinit, which is there before the agent */
     bool hello, ended, full, reading;
     const char *why; /* of the end */
@@ -254,13 +255,30 @@ static pid_t peer_pid(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 ? peer.pid : 0;
 }
 
+static void accept_pause(struct agent *a)
+{
+    loop_fd_read(a->listener, false);
+    loop_timer_set(a->accept_timer, LOOP_ACCEPT_PAUSE_US);
+}
+
+static void accept_resume(void *ctx)
+{
+    struct agent *a = ctx;
+
+    if (a->listener)
+        loop_fd_read(a->listener, true);
+}
+
 static void listener_readable(void *ctx)
 {
     struct agent *a = ctx;
     int fd = accept4(loop_fd_get(a->listener), NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
-    if (fd < 0)
+    if (fd < 0) {
+        if (!loop_accept_passes(errno))
+            accept_pause(a);
         return;
+    }
     if (a->link && a->hello) {
         if (a->bridges && peer_pid(fd) == a->link_pid)
             bridges_adopt(a->bridges, fd);
@@ -364,7 +382,8 @@ struct agent *agent_new(struct loop *l, int listen_fd, const char *transport,
     *a = (struct agent){.loop = l, .events = *events, .reading = true};
     buf_init(&a->out, QUEUE_CAP);
     if (transport_take(a, transport, e) == 0) {
-        a->listener = loop_fd_add(l, listen_fd, &ops, a);
+        a->accept_timer = loop_timer_new(l, accept_resume, a);
+        a->listener = a->accept_timer ? loop_fd_add(l, listen_fd, &ops, a) : NULL;
         if (a->listener)
             return a;
         err_set(e, ERR_INTERNAL, "cannot watch agent.sock");

@@ -1,5 +1,6 @@
 #include "loop.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -112,6 +113,11 @@ void loop_fd_close(struct loop_fd *w)
 int loop_fd_get(const struct loop_fd *w)
 {
     return w->loop->polls[w->i].fd;
+}
+
+bool loop_accept_passes(int err)
+{
+    return err == EAGAIN || err == EINTR || err == ECONNABORTED || err == EPROTO;
 }
 
 /* The last one takes the place of the one that goes. */

@@ -40,6 +40,11 @@ void loop_fd_write(struct loop_fd *w); /* `writable` is called once, when it is 
 void loop_fd_close(struct loop_fd *w); /* soon; `ended` follows */
 int loop_fd_get(const struct loop_fd *w);
 
+/* May accept be called again at once after this errno? Else descriptors or memory are short, and the
+ * connection stays in the backlog: to read on would spin until there are some. */
+#define LOOP_ACCEPT_PAUSE_US 100000
+bool loop_accept_passes(int err);
+
 /* --- timers --------------------------------------------------------------------------------- */
 
 struct loop_timer;

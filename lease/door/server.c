@@ -14,7 +14,6 @@
 #define CLIENTS_MAX     512
 #define AUTH_US         2000000
 #define ACCEPT_PER_TURN 16
-#define ACCEPT_PAUSE_US 100000       /* when there are no descriptors or memory for another one */
 #define DEAD_PEER_S     20           /* until a peer that acknowledges nothing is given up */
 #define PACE_HIGH       (256 * 1024) /* all readers are so far behind: the agent has to wait */
 #define PACE_LOW        (64 * 1024)  /* the first one is nearly up to date: it goes on */
@@ -116,11 +115,6 @@ static int client_accept(struct server *s)
     return 0;
 }
 
-static bool is_passing(int err)
-{
-    return err == EAGAIN || err == EINTR || err == ECONNABORTED || err == EPROTO;
-}
-
 static void listener_readable(void *ctx)
 {
     struct server *s = ctx;
@@ -128,10 +122,9 @@ static void listener_readable(void *ctx)
     for (int i = 0; i < ACCEPT_PER_TURN && room_for_client(s); i++) {
         if (client_accept(s) == 0)
             continue;
-        if (!is_passing(errno)) {
-            /* The connection stays in the backlog, so reading again at once would spin. */
+        if (!loop_accept_passes(errno)) {
             log_event(s->log, LOG_WARNING, "accept_failed", LF_INT("errno", errno));
-            loop_timer_set(s->accept_timer, ACCEPT_PAUSE_US);
+            loop_timer_set(s->accept_timer, LOOP_ACCEPT_PAUSE_US);
         }
         break;
     }

@@ -35,6 +35,7 @@
 #define LINGER_NS   20000000L
 #define BACKLOG     64
 #define MESSAGE_MAX 200
+#define PAUSE_MS    100 /* when there is no descriptor or memory for one who asks */
 
 struct tools {
     struct tool_rules rules;
@@ -238,27 +239,28 @@ static void close_asker(struct tools *t, int fd)
     timer_settime(t->timer, 0, &(struct itimerspec){.it_value = {0}}, NULL);
 }
 
-/* One at a time: who asks without end does not keep the ends of runs from us. */
-static void on_asker(struct tools *t)
+/* One at a time: who asks without end does not keep the ends of runs from us. False: who asks could not
+ * be taken and stays, so that to look again at once would spin. */
+static bool on_asker(struct tools *t)
 {
     int fd = accept4(t->listen_fd, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0)
-        return;
+        return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
     begin(t, fd);
     close_asker(t, fd);
+    return true;
 }
 
 static void serve(struct tools *t)
 {
-    for (;;) {
+    for (bool paused = false;;) {
         struct pollfd p[] = {{.fd = t->sig_fd, .events = POLLIN},
                              {.fd = t->listen_fd, .events = POLLIN}};
-        if (poll(p, 2, -1) < 0)
+        if (poll(p, paused ? 1 : 2, paused ? PAUSE_MS : -1) < 0)
             continue;
         if (p[0].revents != 0 && !on_signals(t))
             return;
-        if (p[1].revents != 0)
-            on_asker(t);
+        paused = p[1].revents != 0 && !on_asker(t);
     }
 }
 

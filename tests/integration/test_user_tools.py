@@ -5,8 +5,10 @@ import os
 import socket
 import stat
 import subprocess
+import threading
 import unittest
 
+import processes
 from metrics import Metrics
 from user_tools import PROFILE, SECRET, ToolSession
 
@@ -63,6 +65,23 @@ class UserTools(unittest.TestCase):
         self.assertEqual(status, 0)
         self.assertNotIn("of-the-agent", output)
         self.assertIn("HOME=/tmp", output)
+
+    def test_without_descriptors_who_serves_the_tools_rests_and_then_goes_on(self):
+        self.s.script("works", "exit 0")
+        run = self.s.open()
+        self.assertEqual(run("/opt/user-tools/works"), (0, ""))
+        server = self.s.tool_server()
+        limit = processes.descriptors_limit(server, len(os.listdir(f"/proc/{server}/fd")))
+        done = []
+        asking = threading.Thread(target=lambda: done.append(run("/opt/user-tools/works")))
+        asking.start()
+        before = processes.cpu_seconds(server)
+        asking.join(0.8)
+        self.assertEqual(done, [])
+        self.assertLess(processes.cpu_seconds(server) - before, 0.1, "it spins")
+        processes.descriptors_limit(server, limit)
+        asking.join(20)
+        self.assertEqual(done, [(0, "")])
 
     def test_each_run_is_audited_and_counted(self):
         self.s.script("good", "exit 0")

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 from dataclasses import dataclass
 
 
@@ -54,6 +55,26 @@ def is_stopped(pid):
             return text.read().rpartition(")")[2].split()[0] == "T"
     except OSError:
         return False
+
+
+def cpu_seconds(pid):
+    """That it has used so far, its threads' together."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as text:
+        fields = text.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def descriptors_limit(pid, soft):
+    """Sets its soft limit; returns what it was. As its own user, who may do that without privileges."""
+    with open(f"/proc/{pid}/limits", encoding="ascii") as text:
+        (before,) = [line.split()[3] for line in text if line.startswith("Max open files")]
+    with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as text:
+        ids = {line.split()[0]: int(line.split()[1]) for line in text if line[:4] in ("Uid:", "Gid:")}
+    subprocess.run(
+        ["prlimit", f"--pid={pid}", f"--nofile={soft}:"], user=ids["Uid:"], group=ids["Gid:"],
+        extra_groups=[], check=True,
+    )
+    return int(before)
 
 
 def all_processes():

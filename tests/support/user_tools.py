@@ -89,6 +89,11 @@ class ToolSession:
         items = self.gateway.expect(200, "GET", f"/audit?action={action}")["items"]
         return [e for e in items if self.session in (e["actor"] or "")]
 
+    def tool_server(self):
+        """The pid of leasetools, which serves the session's runs."""
+        (pid,) = [p.pid for p in self.gateway.sandboxes_left() if p.name == "leasetools"]
+        return pid
+
     def supervisor(self):
         run_dir = os.path.join(self.gateway.dir, "run", self.session)
         with open(os.path.join(run_dir, "keep.pid"), encoding="ascii") as file:
