@@ -36,6 +36,15 @@ int json_decode_foreign(const char *text, size_t len, const struct field *fields
                         struct arena *arena, struct err *e) MUST_CHECK;
 int json_check_foreign(const char *text, size_t len, struct err *e) MUST_CHECK;
 
+/*
+ * Decodes what json_encode wrote of this table, when all of it are ids, whole numbers, enums and sets:
+ * no white space, each member there and in the table's order. It takes no memory, and answers as
+ * json_decode does. Of anything else, right or wrong: false, *obj is worth nothing, and json_decode
+ * has to look. `_head`: the members that the text begins with, whatever follows.
+ */
+bool json_decode_written(const char *text, size_t len, const struct field *fields, void *obj);
+bool json_decode_written_head(const char *text, size_t len, const struct field *fields, void *obj);
+
 /* Checks syntax and the strict rules alone. `want_object`: the top value must be an object. */
 int json_check(const char *text, size_t len, bool want_object, struct err *e) MUST_CHECK;
 
