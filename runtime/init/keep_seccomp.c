@@ -5,27 +5,13 @@
  */
 #include <asm/ioctls.h>
 #include <errno.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "filter.h"
 #include "keep.h"
-
-#if defined(__x86_64__)
-#define NATIVE_ARCH AUDIT_ARCH_X86_64
-#elif defined(__aarch64__)
-#define NATIVE_ARCH AUDIT_ARCH_AARCH64
-#else
-#error "name this architecture's AUDIT_ARCH"
-#endif
-
-#define X32_BIT 0x40000000u /* the other ABI of x86-64 has other numbers for the same calls */
 
 static const uint32_t refused[] = {
     /* keyrings are shared by uid across sandboxes */
@@ -101,102 +87,41 @@ static const uint32_t refused[] = {
 #endif
 };
 
-#define REFUSED_N  (sizeof(refused) / sizeof(refused[0]))
-#define FILTER_MAX (REFUSED_N + 48)
+#define REFUSED_N (sizeof(refused) / sizeof(refused[0]))
 
-_Static_assert(REFUSED_N < 200, "jumps in a filter are 8 bits wide");
+_Static_assert(REFUSED_N < FILTER_CODE_MAX - 40, "the rest needs room, too");
 
-struct program {
-    struct sock_filter code[FILTER_MAX];
-    size_t n;
-};
-
-static void emit(struct program *p, uint16_t code, uint32_t k, uint8_t jt, uint8_t jf)
-{
-    p->code[p->n++] = (struct sock_filter){.code = code, .k = k, .jt = jt, .jf = jf};
-}
-
-static void emit_load(struct program *p, size_t offset)
-{
-    emit(p, BPF_LD | BPF_W | BPF_ABS, (uint32_t)offset, 0, 0);
-}
-
-static void emit_return(struct program *p, uint32_t action)
-{
-    emit(p, BPF_RET | BPF_K, action, 0, 0);
-}
-
-static void emit_refuse(struct program *p, int why)
-{
-    emit_return(p, SECCOMP_RET_ERRNO | (uint32_t)why);
-}
-
-/* For call `nr`: the low half of argument `arg` decides. `listed_ok`: the listed values are the
- * allowed ones, else the refused ones. */
-static void emit_argument(struct program *p, uint32_t nr, size_t arg, const uint32_t *values,
-                          size_t n, bool listed_ok, int why)
-{
-    size_t low = offsetof(struct seccomp_data, args) + arg * sizeof(uint64_t);
-    emit(p, BPF_JMP | BPF_JEQ | BPF_K, nr, 0, (uint8_t)(n + 3));
-    emit_load(p, low);
-    for (size_t i = 0; i < n; i++) /* a match jumps to the second of the two returns */
-        emit(p, BPF_JMP | BPF_JEQ | BPF_K, values[i], (uint8_t)(n - i), 0);
-    if (listed_ok)
-        emit_refuse(p, why);
-    else
-        emit_return(p, SECCOMP_RET_ALLOW);
-    if (listed_ok)
-        emit_return(p, SECCOMP_RET_ALLOW);
-    else
-        emit_refuse(p, why);
-}
-
-/* Done as asked, it seems, and nothing: a socket that lingers, sent with SCM_RIGHTS, would keep whoever
- * drops it (door, leasetools, the kernel's collector of sockets) waiting as long as the sender likes.
- * Between processes of one sandbox nothing is gained by it. */
-static void emit_no_linger(struct program *p)
-{
-    size_t level = offsetof(struct seccomp_data, args) + sizeof(uint64_t);
-    emit(p, BPF_JMP | BPF_JEQ | BPF_K, SYS_setsockopt, 0, 6);
-    emit_load(p, level);
-    emit(p, BPF_JMP | BPF_JEQ | BPF_K, SOL_SOCKET, 0, 3);
-    emit_load(p, level + sizeof(uint64_t));
-    emit(p, BPF_JMP | BPF_JEQ | BPF_K, SO_LINGER, 0, 1);
-    emit_refuse(p, 0);
-    emit_return(p, SECCOMP_RET_ALLOW);
-}
-
-static void emit_all(struct program *p)
+static void emit_all(struct filter *f)
 {
     static const uint32_t families[] = {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK};
     static const uint32_t terminal_pushes[] = {TIOCSTI, TIOCLINUX};
-    emit_load(p, offsetof(struct seccomp_data, arch));
-    emit(p, BPF_JMP | BPF_JEQ | BPF_K, NATIVE_ARCH, 1, 0);
-    emit_return(p, SECCOMP_RET_KILL_PROCESS);
-    emit_load(p, offsetof(struct seccomp_data, nr));
+    filter_load(f, offsetof(struct seccomp_data, arch));
+    filter_emit(f, BPF_JMP | BPF_JEQ | BPF_K, FILTER_ARCH, 1, 0);
+    filter_return(f, SECCOMP_RET_KILL_PROCESS);
+    filter_load(f, offsetof(struct seccomp_data, nr));
 #ifdef __x86_64__
-    emit(p, BPF_JMP | BPF_JGE | BPF_K, X32_BIT, 0, 1);
-    emit_refuse(p, ENOSYS);
+    filter_emit(f, BPF_JMP | BPF_JGE | BPF_K, FILTER_X32_BIT, 0, 1);
+    filter_refuse(f, ENOSYS);
 #endif
     for (size_t i = 0; i < REFUSED_N; i++)
-        emit(p, BPF_JMP | BPF_JEQ | BPF_K, refused[i], (uint8_t)(REFUSED_N - i), 0);
-    emit(p, BPF_JMP | BPF_JA, 1, 0, 0);
-    emit_refuse(p, EPERM);
-    emit_argument(p, SYS_socket, 0, families, 4, true, EAFNOSUPPORT);
-    emit_argument(p, SYS_ioctl, 1, terminal_pushes, 2, false, EPERM);
-    emit_no_linger(p);
-    emit_return(p, SECCOMP_RET_ALLOW);
+        filter_emit(f, BPF_JMP | BPF_JEQ | BPF_K, refused[i], (uint8_t)(REFUSED_N - i), 0);
+    filter_emit(f, BPF_JMP | BPF_JA, 1, 0, 0);
+    filter_refuse(f, EPERM);
+    filter_argument(f, SYS_socket, 0, families, 4, true, EAFNOSUPPORT);
+    filter_argument(f, SYS_ioctl, 1, terminal_pushes, 2, false, EPERM);
+    filter_no_linger(f, SYS_setsockopt);
+    filter_return(f, SECCOMP_RET_ALLOW);
 }
 
 int seccomp_filter_file(void)
 {
-    struct program p = {.n = 0};
-    emit_all(&p);
+    struct filter f = {.n = 0};
+    emit_all(&f);
     int fd = memfd_create("seccomp", MFD_CLOEXEC);
     if (fd < 0)
         return -1;
-    ssize_t len = (ssize_t)(p.n * sizeof(p.code[0]));
-    if (write(fd, p.code, (size_t)len) != len || lseek(fd, 0, SEEK_SET) != 0) {
+    ssize_t len = (ssize_t)(f.n * sizeof(f.code[0]));
+    if (write(fd, f.code, (size_t)len) != len || lseek(fd, 0, SEEK_SET) != 0) {
         close(fd);
         return -1;
     }

@@ -23,6 +23,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include "init_filter.h"
 #include "init_ready.h"
 #include "init_transport.h"
 #include "leasehold/keep_spec.h"
@@ -364,6 +365,10 @@ int main(int argc, char **argv)
     struct transport *transport = transport_new(argv[1]);
     if (transport == NULL)
         return 2;
+    if (init_filter_apply(false) < 0) {
+        perror("leaseinit: cannot filter system calls");
+        return 1;
+    }
     struct init *in = calloc(1, sizeof(*in));
     if (in == NULL) {
         perror("leaseinit");

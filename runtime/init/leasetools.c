@@ -24,6 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "init_filter.h"
 #include "leasehold/tool_link.h"
 #include "mono.h"
 #include "tool_run.h"
@@ -284,7 +285,7 @@ int main(int argc, char **argv)
     }
     if (check_chat(&t) < 0)
         return 1;
-    if (clean_descriptors() < 0 || open_all(&t) < 0) {
+    if (clean_descriptors() < 0 || init_filter_apply(true) < 0 || open_all(&t) < 0) {
         perror("leasetools");
         return 1;
     }

@@ -21,6 +21,65 @@ from gateway import Gateway
 SHELL = ["/bin/sh", "-c", 'while read -r line; do eval "$line" 2>&1; done']
 END = "__end__"
 
+# Who drops the last of such a socket, which nobody reads, waits for a minute: the door, if we are quick.
+LINGERER = r"""
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static int full(int listener)
+{
+    struct sockaddr_in at;
+    socklen_t len = sizeof at;
+    static char data[65536];
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    getsockname(listener, (void *)&at, &len);
+    connect(fd, (void *)&at, sizeof at);
+    while (send(fd, data, sizeof data, MSG_DONTWAIT) > 0)
+        ;
+    if (setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 60}, sizeof(struct linger)) < 0)
+        perror("setsockopt");
+    return fd;
+}
+
+static void nothing(int sig)
+{
+}
+
+int main(void)
+{
+    union { char space[CMSG_SPACE(sizeof(int))]; struct cmsghdr h; } c = {0};
+    struct iovec iov = {"x", 1};
+    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = sizeof c};
+    struct sockaddr_un door = {AF_UNIX, "/run/leasehold/agent.sock"};
+    struct itimerval often = {{0, 20000}, {0, 20000}}, never = {0};
+    int listener = socket(AF_INET, SOCK_STREAM, 0), sent = 0;
+    listen(listener, 200);
+    if (fork() == 0) {
+        close(0), close(1), close(2);
+        sleep(20);
+        return 0;
+    }
+    signal(SIGALRM, nothing);
+    for (int i = 0; i < 20; i++) {
+        int fd = full(listener), to = socket(AF_UNIX, SOCK_STREAM, 0);
+        c.h = (struct cmsghdr){CMSG_LEN(sizeof fd), SOL_SOCKET, SCM_RIGHTS};
+        memcpy(CMSG_DATA(&c.h), &fd, sizeof fd);
+        sent += connect(to, (void *)&door, sizeof door) == 0 && sendmsg(to, &m, MSG_NOSIGNAL) == 1;
+        setitimer(ITIMER_REAL, &often, NULL); /* if it was dropped already we would wait ourselves */
+        close(fd);
+        setitimer(ITIMER_REAL, &never, NULL);
+    }
+    printf("sent %d\n", sent > 0);
+    return 0;
+}
+"""
+
 
 class Shell:
     """The agent behind a connection, as a shell."""
@@ -198,6 +257,22 @@ class Contract:
         self.assertIn("/no/such/program", answer["detail"])
         self.assertEqual(self.everything(), [])
         gateway.open(self.chat)
+
+    def test_a_socket_that_lingers_holds_up_no_revocation(self):
+        gateway = self.start()
+        shell = self.shell()
+        [files] = glob.glob(os.path.join(gateway.dir, "data", "workspaces", "*", "chats", "*", "files"))
+        program = os.path.join(files, "lingerer")
+        subprocess.run(["gcc", "-x", "c", "-w", "-static", "-o", program, "-"],
+                       input=LINGERER, text=True, check=True)
+        self.assertEqual(shell.run("/workspace/chat/lingerer"), (0, ["sent 1"]))
+        gateway.expect(200, "POST", "/leases/revoke",
+                       {"selector": {"session_id": self.sandbox["session_id"]}, "wait_ms": 5000})
+        self.assertEqual(shell.client.wait_closed(5), 4403)
+        _, grant = gateway.open(self.chat, lease={}, profile="shell")
+        client = gateway.connect(grant)
+        self.addCleanup(client.close)
+        self.assertEqual(Shell(client).run("echo still"), (0, ["still"]))
 
     def assert_ends(self, profile, reason):
         gateway = self.gateway
