@@ -231,6 +231,24 @@ bool api_answer_ok(const struct api_answer *a)
     return a->status >= 200 && a->status < 300;
 }
 
+int api_answer_foreign(struct err *e, const char *why)
+{
+    return err_set(e, ERR_INTERNAL, "the answer is not one of a leasehold gateway: %s", why);
+}
+
+int api_answer_read(const struct api_answer *a, const struct field *fields, void *ret,
+                    struct arena *arena, struct err *e)
+{
+    struct err bad;
+    if (a->body.len == 0) {
+        return api_answer_foreign(e, "it is empty");
+    }
+    if (json_decode_lenient(a->body.data, a->body.len, fields, ret, arena, &bad) < 0) {
+        return api_answer_foreign(e, bad.msg);
+    }
+    return 0;
+}
+
 static const struct field problem_at_fields[] = {
     FIELD_STR(struct api_problem_at, pointer, .max = 1024),
     {0},

@@ -86,6 +86,13 @@ const char *api_header(const struct api *api, const char *name);
 /* Did the answer grant what was asked? */
 bool api_answer_ok(const struct api_answer *a);
 
+/* Reads the members of an answer that is ok. -1: something else than a gateway has made it. */
+int api_answer_read(const struct api_answer *a, const struct field *fields, void *ret,
+                    struct arena *arena, struct err *e) MUST_CHECK;
+
+/* Answers -1 with an error that tells so. */
+int api_answer_foreign(struct err *e, const char *why);
+
 /* A refusal in the form of RFC 9457, or the nearest to it that the answer allows. */
 struct api_problem {
     char *code, *title, *detail, *request_id;

@@ -61,8 +61,7 @@ static int ask(struct fetching *f, const char *path, const struct view *view, vo
     int rc = api_call(f->api, "GET", path, NULL, API_ANSWER_MS, &answer, &e);
     bool refused = rc == 0 && !api_answer_ok(&answer);
     if (rc == 0 && !refused) {
-        rc =
-            json_decode_lenient(answer.body.data, answer.body.len, view->fields, obj, f->arena, &e);
+        rc = api_answer_read(&answer, view->fields, obj, f->arena, &e);
     }
     if (rc != 0 || refused) {
         code = refused ? api_refused(&answer) : report_err(&e);

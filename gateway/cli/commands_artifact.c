@@ -72,7 +72,7 @@ static const struct field delivery_fields[] = {
 };
 
 static const struct field artifact_fields[] = {
-    FIELD_STR(struct artifact_view, artifact_id),
+    FIELD_STR(struct artifact_view, artifact_id, .flags = FIELD_REQUIRED),
     FIELD_STR(struct artifact_view, chat_id),
     FIELD_STR(struct artifact_view, user_id),
     FIELD_STR(struct artifact_view, name),

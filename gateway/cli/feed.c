@@ -105,19 +105,14 @@ static int read_page(const struct feed *f, const struct api_answer *a, struct ar
          .offset = offsetof(struct list_view, items),
          .fields = f->cmd->view->fields,
          .elem = f->cmd->view->size,
-         .max = PAGE_MAX},
+         .max = PAGE_MAX,
+         .flags = FIELD_REQUIRED},
         {.name = "next_cursor",
          .kind = FIELD_KIND_STR,
          .offset = offsetof(struct list_view, next_cursor)},
         {0},
     };
-    struct err bad = {.msg = "it is empty"};
-    if (a->body.len == 0 ||
-        json_decode_lenient(a->body.data, a->body.len, fields, ret, arena, &bad) < 0) {
-        return err_set(e, ERR_INTERNAL, "the answer is not one of a leasehold gateway: %s",
-                       bad.msg);
-    }
-    return 0;
+    return api_answer_read(a, fields, ret, arena, e);
 }
 
 /* Each look of a follower at the audit trail is an entry of it: shown, they would be all there is. */

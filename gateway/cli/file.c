@@ -107,6 +107,10 @@ static int upload_open(struct upload *u, const char *path, struct err *e)
     return u->md != NULL ? 0 : err_set(e, ERR_INTERNAL, "no memory");
 }
 
+/* Of a file and of an artifact alike. */
+static const struct field sum_fields[] = {
+    FIELD_STR(struct file_view, sha256, .flags = FIELD_REQUIRED), {0}};
+
 /* Did all of it arrive as it was read? */
 static int upload_check(struct upload *u, const struct api_answer *a, struct err *e)
 {
@@ -119,9 +123,9 @@ static int upload_check(struct upload *u, const struct api_answer *a, struct err
         rc = err_set(e, ERR_INTERNAL, "no memory");
     }
     if (rc == 0) {
-        rc = json_decode_lenient(a->body.data, a->body.len, view_file.fields, &v, arena, e);
+        rc = api_answer_read(a, sum_fields, &v, arena, e);
     }
-    if (rc == 0 && (v.sha256 == NULL || strcmp(v.sha256, sum) != 0)) {
+    if (rc == 0 && strcmp(v.sha256, sum) != 0) {
         rc = err_set(e, ERR_INTERNAL, "what has arrived is not what was sent (SHA-256)");
     }
     arena_free(arena);

@@ -41,13 +41,11 @@ static const struct grant_view *decode(const struct api_answer *a, bool opened, 
 {
     const struct view *view = opened ? &view_opened : &view_grant;
     void *obj = arena_alloc(arena, view->size);
-    struct err bad;
     if (obj == NULL) {
         err_set(e, ERR_INTERNAL, "no memory");
         return NULL;
     }
-    if (json_decode_lenient(a->body.data, a->body.len, view->fields, obj, arena, &bad) < 0) {
-        err_set(e, ERR_INTERNAL, "the answer is not one of a leasehold gateway: %s", bad.msg);
+    if (api_answer_read(a, view->fields, obj, arena, e) < 0) {
         return NULL;
     }
     const struct grant_view *v = opened ? ((struct opened_view *)obj)->grant : obj;

@@ -72,18 +72,19 @@ static int show_answer(const struct cli *cli, const struct command *cmd, const s
                        const struct api_answer *a, struct secret_file *file, struct arena *arena)
 {
     struct err e;
-    if (cmd->view == NULL) { /* 204 */
-        return EXIT_OK;
+    if (cmd->view == NULL) {
+        if (a->status == 204) {
+            return EXIT_OK;
+        }
+        api_answer_foreign(&e, "it should hold nothing");
+        return report_err(&e);
     }
     void *obj = arena_alloc(arena, cmd->view->size);
     if (obj == NULL) {
         err_set(&e, ERR_INTERNAL, "no memory");
         return report_err(&e);
     }
-    struct err bad = {.msg = "it is empty"};
-    if (a->body.len == 0 ||
-        json_decode_lenient(a->body.data, a->body.len, cmd->view->fields, obj, arena, &bad) < 0) {
-        err_set(&e, ERR_INTERNAL, "the answer is not one of a leasehold gateway: %s", bad.msg);
+    if (api_answer_read(a, cmd->view->fields, obj, arena, &e) < 0) {
         return report_err(&e);
     }
     /* First what cannot be had again, then what is only shown. */

@@ -79,26 +79,23 @@ static void look_free(struct look *l)
 
 /* --- asking ----------------------------------------------------------------------------------- */
 
-/* *ret_status != 200: a refusal that was not shown. An exit code. */
-static int get(struct top *t, const char *path, const struct view *view, void *ret,
-               long *ret_status)
+/* An exit code. *ret_gone: what is asked for was listed and has ended since, which is not told; NULL: it
+ * cannot have. */
+static int get(struct top *t, const char *path, const struct view *view, void *ret, bool *ret_gone)
 {
     struct api_answer a;
     struct err e;
     int code = EXIT_OK;
     api_answer_init(&a);
-    *ret_status = 0;
     if (api_call(t->api, "GET", path, NULL,
                  t->cli->timeout_ms > 0 ? t->cli->timeout_ms : t->cmd->timeout_ms, &a, &e) < 0) {
         code = report_err(&e);
     } else {
-        *ret_status = a.status;
-        if (a.status == 404 || a.status == 409) { /* what was listed has ended since */
-            code = EXIT_NOT_FOUND;
+        if (ret_gone != NULL && (a.status == 404 || a.status == 409)) {
+            *ret_gone = true;
         } else if (!api_answer_ok(&a)) {
             code = api_refused(&a);
-        } else if (json_decode_lenient(a.body.data, a.body.len, view->fields, ret, t->now->arena,
-                                       &e) < 0) {
+        } else if (api_answer_read(&a, view->fields, ret, t->now->arena, &e) < 0) {
             code = report_err(&e);
         }
     }
@@ -114,13 +111,12 @@ static int walk(struct top *t, const char *path, const struct view *view,
     for (int page = 0; page < PAGES_MAX; page++) {
         struct list_view list = {0};
         char at[1024];
-        long status;
         int n = snprintf(at, sizeof at, "%s&limit=200%s%s", path, cursor != NULL ? "&cursor=" : "",
                          cursor != NULL ? cursor : "");
         if (n < 0 || (size_t)n >= sizeof at) {
             return EXIT_FAILED;
         }
-        int code = get(t, at, view, &list, &status);
+        int code = get(t, at, view, &list, NULL);
         if (code != EXIT_OK) {
             return code;
         }
@@ -193,11 +189,11 @@ static int ask_stats(struct top *t, struct top_row *row)
 {
     struct stats_view stats = {0};
     char path[128];
-    long status;
+    bool gone = false;
     snprintf(path, sizeof path, "/sandboxes/%.36s/stats", row->session_id);
-    int code = get(t, path, &view_stats, &stats, &status);
-    if (code != EXIT_OK) {
-        return status == 404 || status == 409 ? EXIT_OK : code;
+    int code = get(t, path, &view_stats, &stats, &gone);
+    if (code != EXIT_OK || gone) {
+        return code;
     }
     row->looked_us = clock_boot_us(&clock_system);
     row->cpu_usage_us = stats.cpu_usage_us;

@@ -10,7 +10,7 @@ struct health_view {
 };
 
 static const struct field health_fields[] = {
-    FIELD_STR(struct health_view, status),
+    FIELD_STR(struct health_view, status, .flags = FIELD_REQUIRED),
     FIELD_STR(struct health_view, name),
     FIELD_STR(struct health_view, version),
     FIELD_STR(struct health_view, env),
@@ -23,7 +23,7 @@ struct chat_view {
 };
 
 static const struct field chat_fields[] = {
-    FIELD_STR(struct chat_view, chat_id),
+    FIELD_STR(struct chat_view, chat_id, .flags = FIELD_REQUIRED),
     FIELD_STR(struct chat_view, user_id),
     FIELD_STR(struct chat_view, workspace_id),
     FIELD_STR(struct chat_view, title),
@@ -50,16 +50,20 @@ struct workspace_view {
 };
 
 static const struct field workspace_fields[] = {
-    FIELD_STR(struct workspace_view, workspace_id), FIELD_STR(struct workspace_view, user_id),
-    FIELD_STR(struct workspace_view, created_at),   FIELD_INT(struct workspace_view, used_bytes),
-    FIELD_INT(struct workspace_view, quota_bytes),  FIELD_BOOL(struct workspace_view, over_quota),
-    FIELD_INT(struct workspace_view, chats),        {0},
+    FIELD_STR(struct workspace_view, workspace_id, .flags = FIELD_REQUIRED),
+    FIELD_STR(struct workspace_view, user_id),
+    FIELD_STR(struct workspace_view, created_at),
+    FIELD_INT(struct workspace_view, used_bytes),
+    FIELD_INT(struct workspace_view, quota_bytes),
+    FIELD_BOOL(struct workspace_view, over_quota),
+    FIELD_INT(struct workspace_view, chats),
+    {0},
 };
 const struct view view_workspace = {.fields = workspace_fields,
                                     .size = sizeof(struct workspace_view)};
 
 static const struct field file_fields[] = {
-    FIELD_STR(struct file_view, file_id),
+    FIELD_STR(struct file_view, file_id, .flags = FIELD_REQUIRED),
     FIELD_STR(struct file_view, chat_id),
     FIELD_STR(struct file_view, name),
     FIELD_STR(struct file_view, content_type),
@@ -86,13 +90,17 @@ const struct view view_files = PAGE_VIEW(files_fields, file_columns);
 struct cleared_view {
     int64_t deleted;
 };
-static const struct field cleared_fields[] = {FIELD_INT(struct cleared_view, deleted), {0}};
+static const struct field cleared_fields[] = {
+    FIELD_INT(struct cleared_view, deleted, .flags = FIELD_REQUIRED), {0}};
 const struct view view_cleared = {.fields = cleared_fields, .size = sizeof(struct cleared_view)};
 
 static const struct field created_fields[] = {
-    FIELD_STR(struct sandbox_view, session_id),   FIELD_STR(struct sandbox_view, chat_id),
-    FIELD_STR(struct sandbox_view, container_id), FIELD_STR(struct sandbox_view, status),
-    FIELD_STR(struct sandbox_view, expires_at),   {0},
+    FIELD_STR(struct sandbox_view, session_id, .flags = FIELD_REQUIRED),
+    FIELD_STR(struct sandbox_view, chat_id),
+    FIELD_STR(struct sandbox_view, container_id),
+    FIELD_STR(struct sandbox_view, status),
+    FIELD_STR(struct sandbox_view, expires_at),
+    {0},
 };
 const struct view view_created = {.fields = created_fields, .size = sizeof(struct sandbox_view)};
 
@@ -103,7 +111,7 @@ const struct field image_fields[] = {
 };
 
 static const struct field sandbox_fields[] = {
-    FIELD_STR(struct sandbox_view, session_id),
+    FIELD_STR(struct sandbox_view, session_id, .flags = FIELD_REQUIRED),
     FIELD_STR(struct sandbox_view, chat_id),
     FIELD_STR(struct sandbox_view, user_id),
     FIELD_STR(struct sandbox_view, container_id),
@@ -137,7 +145,7 @@ static const struct field sandboxes_fields[] = {PAGE_FIELDS(sandbox_fields, stru
 const struct view view_sandboxes = PAGE_VIEW(sandboxes_fields, sandbox_columns);
 
 static const struct field lease_fields[] = {
-    FIELD_STR(struct lease_view, lease_id),
+    FIELD_STR(struct lease_view, lease_id, .flags = FIELD_REQUIRED),
     FIELD_STR(struct lease_view, session_id),
     FIELD_STR(struct lease_view, chat_id),
     FIELD_STR(struct lease_view, user_id),
@@ -174,7 +182,8 @@ static const struct field endpoint_fields[] = {
 };
 
 static const struct field grant_fields[] = {
-    FIELD_OBJPTR(struct grant_view, lease, lease_fields, struct lease_view),
+    FIELD_OBJPTR(struct grant_view, lease, lease_fields, struct lease_view,
+                 .flags = FIELD_REQUIRED),
     FIELD_OBJPTR(struct grant_view, endpoint, endpoint_fields, struct endpoint_view),
     FIELD_TIME(struct grant_view, renew_after),
     FIELD_STR(struct grant_view, token, .flags = FIELD_SECRET),
@@ -190,7 +199,8 @@ const struct view view_grant = {
     .fields = grant_fields, .size = sizeof(struct grant_view), .secret = grant_secret};
 
 static const struct field opened_fields[] = {
-    FIELD_OBJPTR(struct opened_view, sandbox, sandbox_fields, struct sandbox_view),
+    FIELD_OBJPTR(struct opened_view, sandbox, sandbox_fields, struct sandbox_view,
+                 .flags = FIELD_REQUIRED),
     FIELD_OBJPTR(struct opened_view, grant, grant_fields, struct grant_view),
     {0},
 };
@@ -225,7 +235,7 @@ static const struct field door_fields[] = {
 };
 
 static const struct field revocation_fields[] = {
-    FIELD_INT(struct revocation_view, matched),
+    FIELD_INT(struct revocation_view, matched, .flags = FIELD_REQUIRED),
     FIELD_INT(struct revocation_view, revoked),
     FIELD_OBJLIST(struct revocation_view, doors, door_fields, struct door_view,
                   .max = PAGE_ITEMS_MAX),
@@ -254,19 +264,22 @@ struct signing_keys_view {
 };
 
 static const struct field signing_key_fields[] = {
-    FIELD_STR(struct signing_key_view, kid),        FIELD_STR(struct signing_key_view, state),
-    FIELD_STR(struct signing_key_view, created_at), FIELD_STR(struct signing_key_view, signing_at),
-    FIELD_STR(struct signing_key_view, retired_at), {0},
+    FIELD_STR(struct signing_key_view, kid, .flags = FIELD_REQUIRED),
+    FIELD_STR(struct signing_key_view, state),
+    FIELD_STR(struct signing_key_view, created_at),
+    FIELD_STR(struct signing_key_view, signing_at),
+    FIELD_STR(struct signing_key_view, retired_at),
+    {0},
 };
 
 static const struct field signing_keys_fields[] = {
     FIELD_OBJLIST(struct signing_keys_view, keys, signing_key_fields, struct signing_key_view,
-                  .max = PAGE_ITEMS_MAX),
+                  .max = PAGE_ITEMS_MAX, .flags = FIELD_REQUIRED),
     {0},
 };
 
 static const struct field killed_key_fields[] = {
-    FIELD_INT(struct signing_keys_view, revoked),
+    FIELD_INT(struct signing_keys_view, revoked, .flags = FIELD_REQUIRED),
     FIELD_OBJLIST(struct signing_keys_view, keys, signing_key_fields, struct signing_key_view,
                   .max = PAGE_ITEMS_MAX),
     {0},
@@ -289,11 +302,16 @@ struct created_key_view {
 };
 
 static const struct field api_key_fields[] = {
-    FIELD_STR(struct api_key_view, key_id),       FIELD_STR(struct api_key_view, name),
-    FIELD_STR(struct api_key_view, role),         FIELD_STRLIST(struct api_key_view, allowed_users),
-    FIELD_STR(struct api_key_view, default_user), FIELD_STR(struct api_key_view, created_at),
-    FIELD_STR(struct api_key_view, expires_at),   FIELD_STR(struct api_key_view, revoked_at),
-    FIELD_STR(struct api_key_view, last_used_at), {0},
+    FIELD_STR(struct api_key_view, key_id, .flags = FIELD_REQUIRED),
+    FIELD_STR(struct api_key_view, name),
+    FIELD_STR(struct api_key_view, role),
+    FIELD_STRLIST(struct api_key_view, allowed_users),
+    FIELD_STR(struct api_key_view, default_user),
+    FIELD_STR(struct api_key_view, created_at),
+    FIELD_STR(struct api_key_view, expires_at),
+    FIELD_STR(struct api_key_view, revoked_at),
+    FIELD_STR(struct api_key_view, last_used_at),
+    {0},
 };
 
 const struct view view_api_key = {.fields = api_key_fields, .size = sizeof(struct api_key_view)};
@@ -314,7 +332,8 @@ static const struct field api_keys_fields[] = {PAGE_FIELDS(api_key_fields, struc
 const struct view view_api_keys = PAGE_VIEW(api_keys_fields, api_key_columns);
 
 static const struct field created_key_fields[] = {
-    FIELD_OBJPTR(struct created_key_view, api_key, api_key_fields, struct api_key_view),
+    FIELD_OBJPTR(struct created_key_view, api_key, api_key_fields, struct api_key_view,
+                 .flags = FIELD_REQUIRED),
     FIELD_STR(struct created_key_view, key, .flags = FIELD_SECRET),
     {0},
 };
@@ -330,7 +349,7 @@ const struct view view_created_key = {.fields = created_key_fields,
                                       .show_secret = true};
 
 static const struct field message_fields[] = {
-    FIELD_INT(struct message_view, seq),
+    FIELD_INT(struct message_view, seq, .flags = FIELD_REQUIRED),
     FIELD_STR(struct message_view, message_id),
     FIELD_STR(struct message_view, at),
     FIELD_STR(struct message_view, role),
@@ -341,7 +360,7 @@ static const struct field message_fields[] = {
 const struct view view_message = {.fields = message_fields, .size = sizeof(struct message_view)};
 
 static const struct field audit_fields[] = {
-    FIELD_INT(struct audit_view, n),
+    FIELD_INT(struct audit_view, n, .flags = FIELD_REQUIRED),
     FIELD_STR(struct audit_view, at),
     FIELD_STR(struct audit_view, actor),
     FIELD_STR(struct audit_view, action),
@@ -362,7 +381,7 @@ struct verified_view {
 };
 
 static const struct field verified_fields[] = {
-    FIELD_BOOL(struct verified_view, ok),
+    FIELD_BOOL(struct verified_view, ok, .flags = FIELD_REQUIRED),
     FIELD_INT(struct verified_view, checked),
     FIELD_INT(struct verified_view, first_broken, .flags = FIELD_NULL_ZERO),
     {0},
@@ -379,7 +398,7 @@ const struct view view_verified = {
     .fields = verified_fields, .size = sizeof(struct verified_view), .outcome = verified_outcome};
 
 static const struct field stats_fields[] = {
-    FIELD_INT(struct stats_view, cpu_usage_us),
+    FIELD_INT(struct stats_view, cpu_usage_us, .flags = FIELD_REQUIRED),
     FIELD_INT(struct stats_view, memory_bytes),
     FIELD_INT(struct stats_view, memory_peak_bytes),
     FIELD_INT(struct stats_view, pids),
@@ -416,7 +435,7 @@ static const struct field node_load_fields[] = {
 };
 
 static const struct field node_fields[] = {
-    FIELD_STR(struct node_view, node),
+    FIELD_STR(struct node_view, node, .flags = FIELD_REQUIRED),
     FIELD_STR(struct node_view, engine),
     FIELD_BOOL(struct node_view, available),
     FIELD_OBJECT(struct node_view, versions, node_versions_fields),
@@ -442,7 +461,7 @@ struct removed_view {
 };
 
 static const struct field removed_fields[] = {
-    FIELD_STR(struct removed_view, kind),
+    FIELD_STR(struct removed_view, kind, .flags = FIELD_REQUIRED),
     FIELD_STR(struct removed_view, id),
     FIELD_STR(struct removed_view, reason),
     FIELD_INT(struct removed_view, size_bytes),

@@ -11,7 +11,8 @@
 
 /* A page of a list of T, described by `fields`. */
 #define PAGE_FIELDS(fields_, T)                                                                    \
-    FIELD_OBJLIST(struct list_view, items, fields_, T, .max = PAGE_ITEMS_MAX),                     \
+    FIELD_OBJLIST(struct list_view, items, fields_, T, .max = PAGE_ITEMS_MAX,                      \
+                  .flags = FIELD_REQUIRED),                                                        \
         FIELD_STR(struct list_view, next_cursor)
 #define PAGE_VIEW(fields_, columns_)                                                               \
     {                                                                                              \

@@ -298,7 +298,7 @@ class SecretsTest(GatewayTest):
         self.assertEqual(self.gateway.requests, [])
 
     def test_key_out_never_overwrites(self):
-        self.gateway.on("POST", API + "/api-keys", (201, {"api_key": {}, "key": "lhk_x_y"}))
+        self.gateway.on("POST", API + "/api-keys", (201, {"api_key": {"key_id": "k1"}, "key": "lhk_x_y"}))
         args = ["key", "create", "--name", "n", "--role", "bot", "--out", self.path("key")]
         out, err = self.run_cli(*args)
         self.assertNotIn("lhk_x_y", out + err)
