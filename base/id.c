@@ -86,15 +86,13 @@ bool id_parse(const char *s, size_t len, struct id *ret)
 char *id_format(const struct id *id, char out[static ID_TEXT])
 {
     static const char digits[] = "0123456789abcdef";
-    char *to = out;
+    static const uint8_t at[] = {0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34};
     for (size_t i = 0; i < sizeof(id->b); i++) {
-        if (is_group_start(i)) {
-            *to++ = '-';
-        }
-        *to++ = digits[id->b[i] >> 4];
-        *to++ = digits[id->b[i] & 0x0f];
+        out[at[i]] = digits[id->b[i] >> 4];
+        out[at[i] + 1] = digits[id->b[i] & 0x0f];
     }
-    *to = '\0';
+    out[8] = out[13] = out[18] = out[23] = '-';
+    out[TEXT_LEN] = '\0';
     return out;
 }
 

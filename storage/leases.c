@@ -198,28 +198,6 @@ int store_lease_update(struct store_tx *tx, const struct lease *l, struct err *e
     return found ? 0 : err_set(e, ERR_NOT_FOUND, "no such lease");
 }
 
-#define EXPIRE_LEASE(closed)                                                                       \
-    "UPDATE leases SET state = ?, revoked_reason = ?" closed                                       \
-    " WHERE n = ? AND expires_at <= ? AND " IS_OPEN
-
-int store_lease_expire(struct store_tx *tx, const struct store_lease_expiry *x, bool *ret_found,
-                       struct err *e)
-{
-    struct stmt st;
-    if (stmt_open(&st, tx->conn, "lease",
-                  x->state == LEASE_CLOSED ? EXPIRE_LEASE(", closed = 1") : EXPIRE_LEASE(""),
-                  e) != 0) {
-        return -1;
-    }
-    bind_text(&st, lease_state_names[x->state]);
-    bind_text(&st, x->reason);
-    bind_int(&st, x->n);
-    bind_int(&st, x->expires_at);
-    int rc = stmt_run(&st, e);
-    *ret_found = rc == 0 && sqlite3_changes(tx->conn->db) == 1;
-    return *ret_found ? lease_counts_add(tx->leases, &x->session_id, &x->user_id, -1, e) : rc;
-}
-
 void store_lease_count(const struct store_tx *tx, const struct id *session_id,
                        const struct id *user_id, struct store_lease_counts *ret)
 {

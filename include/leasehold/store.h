@@ -319,16 +319,16 @@ int store_lease_get(struct store_tx *tx, const struct id *lease_id, struct lease
 /* Of one that was read: l->n finds it. While it is open its rights, times and use may change, when it
  * ends its state, the time and the reason. */
 int store_lease_update(struct store_tx *tx, const struct lease *l, struct err *e) MUST_CHECK;
-/* Of one whose time is over, without reading it first: the state becomes `state`. *ret_found is false
- * when it is not open any more, or was renewed behind `expires_at`. */
+/* Those whose time is over, without reading them first: the state of each becomes `state`. ret_found[i] is
+ * false when x[i] is not open any more, or was renewed behind `expires_at`. Neighbours by `n` cost least. */
 struct store_lease_expiry {
     int64_t n, expires_at;
     struct id session_id, user_id;
     enum lease_state state; /* expiring or closed */
     const char *reason;
 };
-int store_lease_expire(struct store_tx *tx, const struct store_lease_expiry *x, bool *ret_found,
-                       struct err *e) MUST_CHECK;
+int store_lease_expire(struct store_tx *tx, const struct store_lease_expiry *x, size_t n,
+                       bool *ret_found, struct err *e) MUST_CHECK;
 /* Every lease that is not closed, a session's together; `each` must not use the store. */
 int store_lease_each_open(struct store_tx *tx,
                           int (*each)(void *ctx, const struct lease *l, struct err *e), void *ctx,

@@ -130,6 +130,12 @@ FAULTS = [
         "atomic_store(&h->at_ms, FAULT(@) ? 0 : h->saved_ms);",
     ),
     (
+        "of several that expire the last is told to no door",
+        "lease/rules_expire.c",
+        "to->ids[to->n++] = d->lease_id;",
+        "to->ids[to->n] = d->lease_id;\n    to->n += !FAULT(@) || to->n == 0;",
+    ),
+    (
         "a bulk revocation leaves one out",
         "lease/rules_end.c",
         "    s->n++;\n",

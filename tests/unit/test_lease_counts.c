@@ -111,7 +111,7 @@ struct expiry {
 static int expire(struct store_tx *tx, void *arg, struct err *e)
 {
     struct expiry *x = arg;
-    return store_lease_expire(tx, &x->x, &x->found, e);
+    return store_lease_expire(tx, &x->x, 1, &x->found, e);
 }
 
 static bool expired(struct script *s, size_t i, int64_t expires_at, enum lease_state state)
@@ -141,6 +141,71 @@ static void what_expires_is_open_no_more_and_what_was_renewed_stays(void **state
     assert_false(expired(&s, 1, end, LEASE_CLOSED));
     assert_open(&s, 2);
     fixture_reopen(s.f);
+    assert_open(&s, 2);
+}
+
+/* --- many at once -------------------------------------------------------------------------------- */
+
+#define NEIGHBOURS 8
+
+struct expiries {
+    struct store_lease_expiry x[NEIGHBOURS];
+    bool found[NEIGHBOURS];
+    size_t n;
+};
+
+static int expire_all(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct expiries *x = arg;
+    return store_lease_expire(tx, x->x, x->n, x->found, e);
+}
+
+static int get_state(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct lease *l = arg;
+    return store_lease_get(tx, &l->lease_id, l, e);
+}
+
+static void assert_state(struct script *s, size_t i, enum lease_state state)
+{
+    struct lease l = {.lease_id = s->leases[i].lease_id};
+    fixture_read(s->f, get_state, &l);
+    assert_int_equal(l.state, state);
+}
+
+static void of_neighbours_that_expire_each_is_told_apart(void **state)
+{
+    struct script s = {.f = *state};
+    struct expiries x = {.n = NEIGHBOURS - 1}; /* the last one is not asked for */
+    fill(&s, NEIGHBOURS);
+    fixture_write(s.f, insert, &s);
+    for (size_t i = 0; i < NEIGHBOURS; i++) {
+        x.found[i] = true;
+        x.x[i] = (struct store_lease_expiry){.n = s.leases[i].n,
+                                             .expires_at = s.leases[i].expires_at,
+                                             .session_id = s.f->session_id,
+                                             .user_id = s.f->user_id,
+                                             .state = i < 5 ? LEASE_CLOSED : LEASE_EXPIRING,
+                                             .reason = "expired"};
+    }
+    struct script renewed = {.f = s.f, .n = 1, .leases = {s.leases[1]}};
+    renewed.leases[0].expires_at++;
+    fixture_write(s.f, update, &renewed);
+    assert_true(expired(&s, 3, s.leases[3].expires_at, LEASE_EXPIRING));
+    assert_open(&s, NEIGHBOURS - 1);
+    fixture_write(s.f, expire_all, &x);
+    static const enum lease_state then[NEIGHBOURS] = {LEASE_CLOSED,   LEASE_PENDING, LEASE_CLOSED,
+                                                      LEASE_EXPIRING, LEASE_CLOSED,  LEASE_EXPIRING,
+                                                      LEASE_EXPIRING, LEASE_PENDING};
+    for (size_t i = 0; i < NEIGHBOURS; i++) {
+        assert_state(&s, i, then[i]);
+        assert_int_equal(x.found[i], i != 1 && i != 3);
+    }
+    assert_open(&s, 2);
+    fixture_write(s.f, expire_all, &x);
+    for (size_t i = 0; i < x.n; i++) {
+        assert_false(x.found[i]);
+    }
     assert_open(&s, 2);
 }
 
@@ -228,6 +293,8 @@ int main(void)
                                         fixture_teardown),
         cmocka_unit_test_setup_teardown(what_expires_is_open_no_more_and_what_was_renewed_stays,
                                         setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(of_neighbours_that_expire_each_is_told_apart, setup,
+                                        fixture_teardown),
         cmocka_unit_test_setup_teardown(a_write_that_fails_counts_nothing, setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_start_counts_the_rows, setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(sessions_and_users_are_counted_apart, setup,
