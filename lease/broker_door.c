@@ -218,6 +218,18 @@ static bool secret_matches(const struct session *s, const char *secret)
     return CRYPTO_memcmp(hash, s->secret_hash, sizeof hash) == 0;
 }
 
+static bool rate_take(struct rate *r, int64_t now_us, int64_t per_second, int64_t burst)
+{
+    int64_t cost_us = 1000000 / per_second;
+
+    if (r->paid_us < now_us)
+        r->paid_us = now_us;
+    if (r->paid_us + cost_us - now_us > burst * cost_us)
+        return false;
+    r->paid_us += cost_us;
+    return true;
+}
+
 static void counts_set(struct broker *b, struct session *s, const struct list *conns)
 {
     const struct door_conn *c = conns->items;
@@ -269,6 +281,10 @@ static void on_hello(struct broker *b, struct door *d, const struct door_msg *m)
     }
     if (m->ep != s->ep || !secret_matches(s, m->secret)) {
         door_refuse(b, d, CLOSE_UNAUTHENTICATED, "bad secret");
+        return;
+    }
+    if (!rate_take(&s->hellos, clock_boot_us(b->clock), HELLO_PER_S, HELLO_BURST)) {
+        door_refuse(b, d, 1013, "too often"); /* it comes again in a while */
         return;
     }
     if (s->door) { /* its older connection, not noticed as dead yet */
@@ -328,18 +344,6 @@ static void on_ack(struct broker *b, struct session *s, const struct door_msg *m
     }
     broker_waits_acked(b, s, m->cut, latency_us);
     broker_confirm(b, s);
-}
-
-static bool rate_take(struct rate *r, int64_t now_us, int64_t per_second, int64_t burst)
-{
-    int64_t cost_us = 1000000 / per_second;
-
-    if (r->paid_us < now_us)
-        r->paid_us = now_us;
-    if (r->paid_us + cost_us - now_us > burst * cost_us)
-        return false;
-    r->paid_us += cost_us;
-    return true;
 }
 
 static void on_deny(struct broker *b, struct session *s, const struct door_msg *m)

@@ -33,6 +33,8 @@
 #define PUT_BURST     60
 #define TRAFFIC_PER_S 20
 #define TRAFFIC_BURST 400 /* a whole session cut at once is well below */
+#define HELLO_PER_S   1   /* each is told in the trail and in the log, and may cost a snapshot */
+#define HELLO_BURST   60
 
 /* So long behind their time leases are asked for: what their doors have said of it meanwhile has
  * arrived. */
@@ -102,7 +104,7 @@ struct session {
      * unconfirmed for so long that they were told (broker_confirm.c). */
     struct lease_node *await_grant, *await_end, *await_end_late;
     struct pending_cut *cuts;
-    struct rate denials, traffic, puts;
+    struct rate denials, traffic, puts, hellos;
     int64_t unrecorded;                /* messages, as last told on */
     int64_t last_cut, last_latency_us; /* of the newest acknowledged revocation, for late waiters */
     UT_hash_handle hh;

@@ -246,6 +246,39 @@ static void a_client_that_comes_and_goes_does_not_fill_the_audit_trail(void **st
     assert_int_equal(denials(f, 1), 1);
 }
 
+#define SECRET_NOT "ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff"
+
+/* How many of n connections of a door got to be its session's. */
+static size_t comings(struct fixture *f, uint64_t first, size_t n)
+{
+    size_t live = f->events_n;
+
+    for (uint64_t conn = first; conn < first + n; conn++) {
+        f->sent_n = 0;
+        f->closed_conn = 0;
+        hello(f, conn, 7, SECRET);
+        if (f->closed_conn == conn)
+            assert_int_equal(f->closed_code, 1013);
+    }
+    return f->events_n - live;
+}
+
+static void a_door_that_comes_again_and_again_does_not_fill_the_audit_trail(void **state)
+{
+    struct fixture *f = *state;
+
+    assert_int_equal(comings(f, 10, 500), 60);
+    assert_true(f->live); /* the last one that came stays */
+    f->boot_us += 5000000;
+    assert_int_equal(comings(f, 1000, 500), 5);
+    f->boot_us += 1000000;
+    for (uint64_t conn = 2000; conn < 2100; conn++) { /* of others, which cost it nothing */
+        hello(f, conn, 7, SECRET_NOT);
+        assert_int_equal(f->closed_code, 4401);
+    }
+    assert_int_equal(comings(f, 3000, 1), 1);
+}
+
 static void strangers_on_the_control_socket_are_bounded(void **state)
 {
     struct fixture *f = *state;
@@ -309,6 +342,7 @@ int main(void)
         TEST(a_door_that_comes_back_is_told_apart_from_a_new_one),
         TEST(denials_of_a_door_are_for_the_audit_trail_at_a_bounded_rate),
         TEST(a_client_that_comes_and_goes_does_not_fill_the_audit_trail),
+        TEST(a_door_that_comes_again_and_again_does_not_fill_the_audit_trail),
         TEST(strangers_on_the_control_socket_are_bounded),
         TEST(who_still_waits_at_the_end_is_answered),
     };
