@@ -111,7 +111,8 @@ static int target_check(const char *target, struct err *e)
     return 0;
 }
 
-/* "http://host/path" means "/path" (RFC 9112, 3.2.2). Returns where the path begins. */
+/* "http://host/path" means "/path" (RFC 9112, 3.2.2). Returns where the path begins; NULL when there is
+ * none before the query, whose slashes are no path to the proxy in front. */
 static char *target_path(char *target)
 {
     size_t scheme = 0;
@@ -120,7 +121,8 @@ static char *target_path(char *target)
     } else if (strncasecmp(target, "https://", 8) == 0) {
         scheme = 8;
     }
-    return scheme == 0 ? target : strchr(target + scheme, '/');
+    char *end = target + scheme + strcspn(target + scheme, "/?");
+    return scheme == 0 ? target : *end == '/' ? end : NULL;
 }
 
 static int target_read(char *target, struct http_head *head, struct err *e)

@@ -96,6 +96,7 @@ static void targets_are_visible_ascii_with_whole_escapes(void **state)
     assert_target("/", ERR_NONE);
     assert_target("/%2f%2F//..", ERR_NONE);
     assert_target("http://h", ERR_MALFORMED_REQUEST);
+    assert_target("http://h?x=/healthz", ERR_MALFORMED_REQUEST);
     assert_target("https://h/x", ERR_NONE);
     static const char *const bad[] = {"/%",   "/%0",     "/%00",      "/%0g", "/%zz",
                                       "/?%",  "/?a=%00", "/#",        "x",    "*",
