@@ -29,6 +29,7 @@ static const char *const output_names[] = {"stdout", "file", "otel", NULL};
 static const char *const format_names[] = {"json", "text", NULL};
 static const char *const engine_names[] = {"local", "docker", NULL};
 const char *const config_network_names[] = {"none", "internal", "bridge", NULL};
+static const char *const signing_names[] = {"auto", "signed", "unsigned", NULL};
 static const char *const door_tls_names[] = {"off", "internal-ca", "files", NULL};
 
 const char *const jwt_algorithm_names[] = {"RS256", "RS384", "RS512", "ES256",
@@ -214,6 +215,7 @@ static const struct field objects_fields[] = {
     FIELD_STR(struct config_objects, access_key, .flags = FIELD_SECRET, .def = ""),
     TEXT(struct config_objects, secret_key_file, ""),
     TEXT(struct config_objects, ca_file, ""),
+    CHOICE(struct config_objects, payload_signing, signing_names, "auto"),
     {0},
 };
 

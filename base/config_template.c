@@ -145,6 +145,7 @@ const char config_template[] =
     "  access_key: \"\"\n"
     "  secret_key_file: \"\"\n"
     "  ca_file: \"\"                             # the authority to trust instead of the system's\n"
+    "  payload_signing: auto                   # auto | signed | unsigned\n"
     "\n"
     "retention:\n"
     "  file_idle_seconds: 259200\n"

@@ -15,7 +15,7 @@
 #define HEADERS_MAX        32768
 #define DOWNLOAD_PIECE     (128L * 1024) /* to a sink at a time; curl's own is 16 KiB */
 #define UPLOAD_PIECE       (256L * 1024) /* of a long body; curl's own is 64 KiB */
-#define LONG_BODY          (1024u * 1024)
+#define LONG_BODY          (1024 * 1024)
 
 /* What the callbacks of the exchange that runs need. */
 struct exchange {
@@ -320,7 +320,7 @@ static CURLcode set_request(CURL *curl, struct exchange *x, struct curl_slist *h
 /* A turn of the loop moves one piece: what is long goes in few of them. */
 static void set_pieces(CURL *curl, const struct http_client_request *req)
 {
-    if (req->body_len >= LONG_BODY) {
+    if (req->body_len >= LONG_BODY || (req->source != NULL && req->source->len >= LONG_BODY)) {
         curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, UPLOAD_PIECE);
     }
     if (req->sink != NULL) {

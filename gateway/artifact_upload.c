@@ -158,6 +158,18 @@ static ssize_t read_bytes(void *ctx, char *ret, size_t size, struct err *e)
     return n;
 }
 
+/* Of a file that is our own and written no more. */
+static ssize_t read_bytes_at(void *ctx, char *ret, size_t size, int64_t at, struct err *e)
+{
+    const struct artifact_upload *u = ctx;
+    ssize_t n;
+
+    do
+        n = pread(u->fd, ret, size, at);
+    while (n < 0 && errno == EINTR);
+    return n < 0 ? fail_disk(e, "read an upload") : n;
+}
+
 /* --- the object, and the row again ------------------------------------------------------------ */
 
 struct upload_change {
@@ -259,6 +271,7 @@ static int put(struct artifact_upload *u, struct err *e)
                                  .sha256 = sum_of(u, sum),
                                  .ctx = u,
                                  .read = read_bytes,
+                                 .read_at = u->sum ? read_bytes_at : NULL,
                                  .begun = on_begun,
                                  .cancel = &u->s->stopping};
     struct upload_change c = {.u = u};

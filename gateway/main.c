@@ -57,6 +57,11 @@ static int secret_read(const char *file, char *ret, size_t size, struct err *e)
 static int s3_new(const struct config_objects *c, struct log *log, struct objects **ret,
                   struct err *e)
 {
+    static const enum objects_s3_signing signings[] = {
+        [SIGNING_AUTO] = OBJECTS_S3_SIGN_AUTO,
+        [SIGNING_SIGNED] = OBJECTS_S3_SIGN_ALL,
+        [SIGNING_UNSIGNED] = OBJECTS_S3_SIGN_HEADS,
+    };
     char secret[512];
     const struct objects_s3_options o = {.endpoint = c->endpoint,
                                          .public_endpoint = c->public_endpoint,
@@ -66,6 +71,7 @@ static int s3_new(const struct config_objects *c, struct log *log, struct object
                                          .access_key = c->access_key,
                                          .secret = secret,
                                          .ca_file = c->ca_file,
+                                         .signing = signings[c->payload_signing],
                                          .log = log};
     int rc = secret_read(c->secret_key_file, secret, sizeof secret, e) || objects_s3_new(&o, ret, e)
                  ? -1

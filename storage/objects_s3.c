@@ -14,6 +14,7 @@
 #define STALL_MS     60000
 #define PARALLEL     4
 #define PART_BYTES   (8u * 1024 * 1024)
+#define PART_MOST    (64u * 1024 * 1024)
 #define MEMORY_BYTES (40u * 1024 * 1024)
 #define MULTIPART_AT (16 * 1024 * 1024)
 #define VERSION_TEXT 1100
@@ -203,6 +204,7 @@ static void apply_defaults(struct objects_s3_options *o)
     o->stall_ms = o->stall_ms > 0 ? o->stall_ms : STALL_MS;
     o->parallel = o->parallel > 0 ? o->parallel : PARALLEL;
     o->part_bytes = o->part_bytes > 0 ? o->part_bytes : PART_BYTES;
+    o->part_bytes_most = o->part_bytes_most > 0 ? o->part_bytes_most : PART_MOST;
     o->memory_bytes = o->memory_bytes > 0 ? o->memory_bytes : MEMORY_BYTES;
     o->multipart_at = o->multipart_at > 0 ? o->multipart_at : MULTIPART_AT;
 }

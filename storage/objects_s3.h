@@ -50,6 +50,39 @@ static inline bool s3_is_cancelled(const atomic_bool *cancel)
     return cancel != NULL && atomic_load(cancel);
 }
 
+/* --- what a request carries ------------------------------------------------------------------- */
+
+/* Of what is put, by p->read_at. */
+struct s3_range {
+    const struct object_put *p;
+    int64_t at, len;
+};
+
+static inline bool s3_is_by_place(const struct object_put *p)
+{
+    return p->read_at != NULL && p->len >= 0 && p->sha256 != NULL;
+}
+
+struct s3_reading {
+    const struct s3_range *range;
+    int64_t done;
+    struct http_client_source source;
+    bool failed; /* *e says why */
+    struct err e;
+};
+void s3_reading_begin(struct s3_reading *x, const struct s3_range *r);
+
+/* Hex SHA-256 of a range, or (NULL) of memory. */
+int s3_body_sum(const struct s3_range *r, const char *data, size_t len, char ret[static 65],
+                struct err *e) MUST_CHECK;
+
+/* Has a body to be summed for its signature? */
+static inline bool s3_signs_bodies(const struct objects_s3 *s)
+{
+    return s->o.signing == OBJECTS_S3_SIGN_ALL ||
+           (s->o.signing == OBJECTS_S3_SIGN_AUTO && s->endpoint.scheme[4] == '\0');
+}
+
 /* --- one request ------------------------------------------------------------------------------ */
 
 struct s3_call {
@@ -62,7 +95,8 @@ struct s3_call {
     const char *const *plain; /* further lines, not signed; NULL-terminated; may be NULL */
     const char *body;
     size_t body_len;
-    const char *hash; /* hex SHA-256 of the body; NULL: not signed */
+    const struct s3_range *range; /* instead of body; NULL: none */
+    const char *hash;             /* hex SHA-256 of the body; NULL: not signed */
     bool trusted; /* the like was taken just now: a long body does not wait for the store's word */
     const struct http_client_sink *sink; /* a request that it has let begin is not tried again */
     const bool *begun;                   /* … which this tells */

@@ -1,8 +1,9 @@
 /*
  * An object in parts. A few workers each take the next part from the caller's function, one at a
  * time, and send theirs at the same time; one more of them than may send reads and sums ahead, so that
- * the store never waits for that. What is begun is made known before the first part, given
- * up when it fails, and held to be done only when HEAD shows our own token.
+ * the store never waits for that. Of what can be read by place a part is only where it begins and ends.
+ * What is begun is made known before the first part, given up when it fails, and held to be done only
+ * when HEAD shows our own token.
  */
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -132,29 +133,55 @@ static int grow(struct multipart *m, struct err *e)
     return rc;
 }
 
-/* The next part into memory that is paid for. NULL with *e untouched: there is none left. */
-static char *read_part(struct multipart *m, size_t *ret_n, int *ret_rc, struct err *e)
+/* One part on its way: in memory that is paid for, or (data NULL) by place. */
+struct piece {
+    char *data;
+    size_t n;
+    struct s3_range range;
+    unsigned number;
+    char sum[HASH_HEX]; /* "": it goes up without */
+};
+
+static const struct s3_range *range_of(const struct piece *t)
 {
-    char *data = m->first;
-    *ret_n = m->part_bytes;
-    *ret_rc = 0;
-    m->first = NULL;
-    if (data != NULL) {
-        return data;
-    }
-    data = s3_memory_take(m->s, m->part_bytes, m->p->cancel, e);
-    *ret_rc = data != NULL ? s3_read_full(m->p, data, m->part_bytes, ret_n, &m->ended, e) : -1;
-    if (*ret_rc != 0 || *ret_n == 0) {
-        s3_memory_give(m->s, data, m->part_bytes);
-        data = NULL;
-    }
-    return data;
+    return t->data == NULL ? &t->range : NULL;
 }
 
-static int count(struct multipart *m, const char *data, size_t n, unsigned *ret_number,
-                 struct err *e)
+static int sum_piece(const struct multipart *m, struct piece *t, struct err *e)
 {
-    m->read_bytes += (int64_t)n;
+    return s3_signs_bodies(m->s) ? s3_body_sum(range_of(t), t->data, t->n, t->sum, e) : 0;
+}
+
+static void piece_done(struct multipart *m, struct piece *t)
+{
+    s3_memory_give(m->s, t->data, m->part_bytes);
+    t->data = NULL;
+}
+
+/* The next one; n 0: there is none left. */
+static int read_piece(struct multipart *m, struct piece *ret, struct err *e)
+{
+    if (s3_is_by_place(m->p)) {
+        int64_t left = m->p->len - m->read_bytes, part = (int64_t)m->part_bytes;
+        ret->range =
+            (struct s3_range){.p = m->p, .at = m->read_bytes, .len = left < part ? left : part};
+        ret->n = (size_t)ret->range.len;
+        return 0;
+    }
+    ret->data = m->first;
+    ret->n = m->part_bytes;
+    m->first = NULL;
+    if (ret->data != NULL) {
+        return 0;
+    }
+    ret->data = s3_memory_take(m->s, m->part_bytes, m->p->cancel, e);
+    return ret->data != NULL ? s3_read_full(m->p, ret->data, m->part_bytes, &ret->n, &m->ended, e)
+                             : -1;
+}
+
+static int count(struct multipart *m, struct piece *t, struct err *e)
+{
+    m->read_bytes += (int64_t)t->n;
     if (m->p->len >= 0 && m->read_bytes > m->p->len) {
         return err_set(e, ERR_TOO_LARGE, "more comes than was said");
     }
@@ -165,33 +192,35 @@ static int count(struct multipart *m, const char *data, size_t n, unsigned *ret_
     if (grow(m, e) != 0) {
         return -1;
     }
-    if (m->md != NULL && EVP_DigestUpdate(m->md, data, n) != 1) {
+    if (m->md != NULL && EVP_DigestUpdate(m->md, t->data, t->n) != 1) {
         return err_set(e, ERR_INTERNAL, "no hash of an object");
     }
-    *ret_number = ++m->parts_n;
+    t->number = ++m->parts_n;
     return 0;
 }
 
-/* NULL: there is nothing more to do, or it failed. */
-static char *take_part(struct multipart *m, size_t *ret_n, unsigned *ret_number)
+/* false: there is nothing more to do, or it failed. */
+static bool take_piece(struct multipart *m, struct piece *ret)
 {
     struct err e;
-    char *data = NULL;
     int rc = 0;
+    *ret = (struct piece){0};
     pthread_mutex_lock(&m->reading);
     if (!m->ended && !has_failed(m)) {
-        data = read_part(m, ret_n, &rc, &e);
+        rc = read_piece(m, ret, &e);
     }
-    if (data != NULL && count(m, data, *ret_n, ret_number, &e) != 0) {
-        rc = -1;
-        s3_memory_give(m->s, data, m->part_bytes);
-        data = NULL;
+    if (rc == 0 && ret->n > 0) {
+        rc = count(m, ret, &e);
     }
     pthread_mutex_unlock(&m->reading);
     if (rc != 0) {
         fail(m, &e);
     }
-    return data;
+    if (rc != 0 || ret->n == 0) {
+        piece_done(m, ret);
+        return false;
+    }
+    return true;
 }
 
 static void wait_turn(struct multipart *m)
@@ -223,19 +252,21 @@ static void sent(struct multipart *m, unsigned number, const char *etag, size_t 
     pthread_mutex_unlock(&m->state);
 }
 
-static int send_part(struct multipart *m, unsigned number, const char *data, size_t n,
-                     struct s3_answer *a, struct err *e)
+static int send_piece(struct multipart *m, const struct piece *t, struct s3_answer *a,
+                      struct err *e)
 {
     char text[12];
-    snprintf(text, sizeof(text), "%u", number);
+    snprintf(text, sizeof(text), "%u", t->number);
     const struct s3_pair query[] = {{"partNumber", text}, {"uploadId", m->upload_id}};
     struct s3_call c = {.method = "PUT",
                         .key = m->p->key,
                         .query = query,
                         .query_n = 2,
-                        .body = data,
-                        .body_len = n,
-                        .trusted = number > m->s->o.parallel,
+                        .body = t->data,
+                        .body_len = t->n,
+                        .range = range_of(t),
+                        .hash = t->sum[0] != '\0' ? t->sum : NULL,
+                        .trusted = t->number > m->s->o.parallel,
                         .cancel = m->p->cancel};
     if (s3_call_run(m->s, &c, a, e) != 0) {
         return -1;
@@ -243,7 +274,7 @@ static int send_part(struct multipart *m, unsigned number, const char *data, siz
     if (a->status != 200 || a->etag[0] == '\0') {
         return s3_call_refused(a, "a part", e);
     }
-    sent(m, number, a->etag, n);
+    sent(m, t->number, a->etag, t->n);
     return 0;
 }
 
@@ -252,16 +283,16 @@ static void *work(void *arg)
     struct multipart *m = arg;
     struct s3_answer a;
     struct err e;
-    unsigned number;
-    size_t n;
+    struct piece t;
     s3_answer_init(&a);
-    for (char *data; (data = take_part(m, &n, &number)) != NULL;) {
+    while (take_piece(m, &t)) {
+        int rc = sum_piece(m, &t, &e);
         wait_turn(m);
-        if (!has_failed(m) && send_part(m, number, data, n, &a, &e) != 0) {
+        if (rc != 0 || (!has_failed(m) && send_piece(m, &t, &a, &e) != 0)) {
             fail(m, &e);
         }
         end_turn(m);
-        s3_memory_give(m->s, data, m->part_bytes);
+        piece_done(m, &t);
     }
     s3_answer_done(&a);
     return NULL;
@@ -327,7 +358,6 @@ static int complete_once(struct multipart *m, const struct buf *list, struct s3_
 {
     const struct s3_pair query[] = {{"uploadId", m->upload_id}};
     const struct s3_pair headers[] = {{"content-type", "application/xml"}};
-    uint8_t hash[32];
     char hex[HASH_HEX];
     struct s3_slice done, body;
     struct s3_call c = {.method = "POST",
@@ -339,11 +369,7 @@ static int complete_once(struct multipart *m, const struct buf *list, struct s3_
                         .body = list->data,
                         .body_len = list->len,
                         .hash = hex};
-    if (EVP_Digest(list->data, list->len, hash, NULL, EVP_sha256(), NULL) != 1) {
-        return err_set(e, ERR_INTERNAL, "no hash of a request");
-    }
-    hash_to_hex(hash, hex);
-    if (s3_call_run(m->s, &c, a, e) != 0) {
+    if (s3_body_sum(NULL, list->data, list->len, hex, e) != 0 || s3_call_run(m->s, &c, a, e) != 0) {
         return -1;
     }
     body = s3_answer_slice(a);

@@ -86,9 +86,14 @@ static int add_line(struct sending *g, const char *name, const char *value, stru
     return 0;
 }
 
+static int64_t length_of(const struct s3_call *c)
+{
+    return c->range != NULL ? c->range->len : (int64_t)c->body_len;
+}
+
 static const char *hash_of(const struct s3_call *c)
 {
-    return c->hash != NULL ? c->hash : c->body_len > 0 ? S3_UNSIGNED_PAYLOAD : EMPTY_HASH;
+    return c->hash != NULL ? c->hash : length_of(c) > 0 ? S3_UNSIGNED_PAYLOAD : EMPTY_HASH;
 }
 
 static int sign(struct sending *g, const struct s3_target *t, struct err *e)
@@ -205,8 +210,12 @@ static void read_answer(const struct http_client *client, struct s3_answer *a,
 static int run(struct sending *g, struct s3_call *c, const struct s3_target *t, bool fresh,
                struct s3_answer *ret, struct s3_reply *reply, struct err *e)
 {
+    struct s3_reading reading = {0};
     if (sign(g, t, e) != 0 || write_lines(g, t, e) != 0) {
         return -1;
+    }
+    if (c->range != NULL) {
+        s3_reading_begin(&reading, c->range);
     }
     const struct http_client_request req = {
         .method = c->method,
@@ -214,16 +223,20 @@ static int run(struct sending *g, struct s3_call *c, const struct s3_target *t, 
         .headers = g->lines,
         .body = c->body,
         .body_len = c->body_len,
+        .source = c->range != NULL ? &reading.source : NULL,
         .sink = c->sink,
         .ca_file = g->s->o.ca_file,
         .timeout_ms = HTTP_CLIENT_NO_DEADLINE,
         .stall_timeout_ms = (long)(c->stall_ms > 0 ? c->stall_ms : g->s->o.stall_ms),
         .fresh_connection = fresh,
-        .expect_continue = c->body_len >= EXPECT_FROM && (!c->trusted || fresh),
+        .expect_continue = length_of(c) >= EXPECT_FROM && (!c->trusted || fresh),
         .cancel = c->cancel,
     };
     struct http_client_response res = {.body = ret->body};
     int rc = http_client_run(c->client, &req, &res, e);
+    if (reading.failed) {
+        *e = reading.e;
+    }
     ret->body = res.body;
     ret->status = res.status;
     if (rc == 0) {

@@ -13,6 +13,7 @@ enum config_engine { ENGINE_LOCAL, ENGINE_DOCKER };
 enum config_network { NETWORK_NONE, NETWORK_INTERNAL, NETWORK_BRIDGE };
 extern const char *const config_network_names[];
 enum config_door_tls { DOOR_TLS_OFF, DOOR_TLS_INTERNAL_CA, DOOR_TLS_FILES };
+enum config_signing { SIGNING_AUTO, SIGNING_SIGNED, SIGNING_UNSIGNED };
 enum config_log_output { LOG_TO_STDOUT, LOG_TO_FILE, LOG_TO_OTEL };
 
 struct config_tls {
@@ -108,6 +109,7 @@ struct config_docker {
 struct config_objects {
     char *kind, *endpoint, *public_endpoint, *region, *bucket, *prefix, *access_key,
         *secret_key_file, *ca_file;
+    int payload_signing; /* enum config_signing */
     int64_t presign_seconds;
     bool path_style;
 };

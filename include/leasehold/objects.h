@@ -48,6 +48,9 @@ struct object_put {
     void *ctx;
     /* Up to `size` bytes, 0 at the end; from one thread at a time, not always the same. */
     ssize_t (*read)(void *ctx, char *ret, size_t size, struct err *e);
+    /* The same by place, of bytes that nobody changes any more: 1 to `size` of them, 0 behind the last;
+     * from many threads, more than once. Used where `len` and `sha256` are known. May be NULL. */
+    ssize_t (*read_at)(void *ctx, char *ret, size_t size, int64_t at, struct err *e);
     /* Before the first part of an upload that outlives a crash: makes its id durable. May be NULL. */
     int (*begun)(void *ctx, const char *upload_id, struct err *e);
     /* Bytes that the store has taken so far, never less than before. May be NULL. */
@@ -174,6 +177,13 @@ int objects_check_end(struct objects_check *k, const char *sha256, struct err *e
 
 /* --- s3 --- */
 
+/* Is the SHA-256 of what goes up part of the signature, so that the store proves what it got? */
+enum objects_s3_signing {
+    OBJECTS_S3_SIGN_AUTO,  /* what was summed, and all that does not go over TLS */
+    OBJECTS_S3_SIGN_ALL,   /* parts over TLS, too */
+    OBJECTS_S3_SIGN_HEADS, /* the requests alone */
+};
+
 struct objects_s3_options {
     const char *endpoint;        /* "https://host[:port]" */
     const char *public_endpoint; /* of presigned URLs; "" or NULL: the endpoint */
@@ -181,14 +191,16 @@ struct objects_s3_options {
     bool path_style;                                 /* host/bucket/key; else bucket.host/key */
     const char *access_key, *secret, *session_token; /* the last may be NULL */
     const char *ca_file;                             /* NULL: the system's */
-    struct log *log;                                 /* what was tried again; NULL: nobody asks */
-    unsigned tries;                                  /* of one request, at most; 0: 6 */
-    int64_t backoff_ms;   /* upper end of the first pause, doubled by each; 0: 100 */
-    int64_t stall_ms;     /* without a byte in either direction; 0: 60000 */
-    unsigned parallel;    /* parts of one object at a time; 0: 4 */
-    size_t part_bytes;    /* of an object whose length does not want more; 0: 8 MiB */
-    size_t memory_bytes;  /* of all parts under way together; 0: 40 MiB */
-    int64_t multipart_at; /* from this length on; 0: 16 MiB */
+    enum objects_s3_signing signing;
+    struct log *log;        /* what was tried again; NULL: nobody asks */
+    unsigned tries;         /* of one request, at most; 0: 6 */
+    int64_t backoff_ms;     /* upper end of the first pause, doubled by each; 0: 100 */
+    int64_t stall_ms;       /* without a byte in either direction; 0: 60000 */
+    unsigned parallel;      /* parts of one object at a time; 0: 4 */
+    size_t part_bytes;      /* of an object whose length does not want more; 0: 8 MiB */
+    size_t part_bytes_most; /* the same of what is read by place; 0: 64 MiB */
+    size_t memory_bytes;    /* of all parts under way together; 0: 40 MiB */
+    int64_t multipart_at;   /* from this length on; 0: 16 MiB */
 };
 
 int objects_s3_new(const struct objects_s3_options *o, struct objects **ret,

@@ -4,8 +4,14 @@ build/bench/NAME.json.
 
     bench_s3.py [BYTES]
 
-s3_put            BYTES, one part after the other, against `curl -T` in one PUT
+s3_put            BYTES in one PUT, against `curl -T` in one PUT
 s3_put_multipart  BYTES in parts, four at a time, against the same
+
+Both from a file that was summed as it came, as the gateway puts a body, and like curl without its sum in
+the signature (payload_signing: unsigned). The gateway itself puts what is so long in parts. Beside them, in
+seconds: `one_part_at_a_time`; `signed`, as parts go over plain HTTP by default; `summed`, as a file of a
+chat goes, which is read once and summed on its way.
+
 s3_get            BYTES, against curl from a presigned URL
 s3_small          1,000 objects of 4 KiB, against `s3cmd put` of them; and the memory of four
                   uploads of 5 GiB at the same time
@@ -15,6 +21,7 @@ of RGW and its OSD meanwhile: where their sum reaches the CPUs' time, the server
 What was replaced is collected before each run, or the store in memory is full and waits for ever.
 """
 
+import hashlib
 import json
 import os
 import resource
@@ -105,10 +112,13 @@ class Bench:
         self.server, self.size = server, size
         self.file = os.path.join(directory, "body")
         self.directory = directory
+        summed = hashlib.sha256()
         with open(self.file, "wb") as file:
             block = os.urandom(1 << 20)
             for _ in range(size >> 20):
                 file.write(block)
+                summed.update(block)
+        self.by_place = ("by_place=1", f"sha256={summed.hexdigest()}")
 
     def rate(self, elapsed):
         return self.size / elapsed / 1e6
@@ -131,18 +141,27 @@ class Bench:
             check=True,
         )  # fmt: skip
 
-    def tell(self, name, ours, peer, peer_name, goal):
+    def tell(self, name, ours, peer, peer_name, goal, **more):
         report(
             name, self.rate(ours[0]), self.rate(peer[0]), peer_name, "MB/s", RUNS, goal=goal,
             cpu_s={"ours": round(ours[1], 3), "peer": round(peer[1], 3)},
             server_cpu_s={"ours": round(ours[2], 3), "peer": round(peer[2], 3)},
+            seconds={name: round(taken[0], 3) for name, taken in more.items()},
         )  # fmt: skip
 
     def bench_puts(self):
-        one = lambda: self.put("parallel=1")
-        first, many, peer = take_turns(self.server, one, self.put, self.curl_put)
-        self.tell("s3_put", first, peer, "curl, one stream", 0.95)
-        self.tell("s3_put_multipart", many, peer, "curl, one stream", 1.3)
+        unsigned = (*self.by_place, "signing=2")
+        ways = (
+            (*unsigned, f"multipart_at={self.size + 1}"),
+            unsigned,
+            (*unsigned, "parallel=1"),
+            self.by_place,
+            ("signing=2",),
+        )
+        works = [lambda way=way: self.put(*way) for way in ways]
+        one, parts, single, signed, summed, peer = take_turns(self.server, *works, self.curl_put)
+        self.tell("s3_put", one, peer, "curl, one stream", 0.95, one_part_at_a_time=single)
+        self.tell("s3_put_multipart", parts, peer, "curl, one stream", 1.3, signed=signed, summed=summed)
 
     def bench_get(self):
         url = output(self.server, "presign", "ours", "3600")

@@ -132,6 +132,54 @@ class Faults(unittest.TestCase):
         self.store.put("k", b"x", more=["stall_ms=300"])
         self.assertEqual(self.proxy.steps()[:2], ["put", "put"])
 
+    def test_what_is_read_by_place_is_sent_again(self):
+        for step, size, times in (("put", 3 * MIB, 4), ("part", 18 * MIB, 4 + 3)):
+            with self.subTest(step=step):
+                data = data_of(size)
+                self.proxy.requests.clear()
+                self.proxy.rule = at_step(step, error(503, "SlowDown"), DROP, LOSE)
+                info = self.store.put_by_place("k", data, more=PARTS)
+                self.assertEqual(info["sha256"], hashlib.sha256(data).hexdigest())
+                self.assertEqual(self.proxy.steps().count(step), times)
+                self.assertEqual(self.store.get("k"), data)
+
+    def test_what_is_read_by_place_begins_anew_on_a_kept_connection_that_died(self):
+        data = data_of(11 * MIB)
+        whole_and_gone = Cut(MIB)
+        self.proxy.rule = at_step("initiate", whole_and_gone)
+        self.store.put_by_place("k", data, more=PARTS)
+        self.assertEqual(self.store.get("k"), data)
+
+    def change_on_the_way(self, request):
+        if request.step in ("put", "part"):
+            request.body = b"!" + request.body[1:]
+
+    def test_what_was_changed_on_the_way_is_refused_where_it_is_signed(self):
+        for more in (["signing=0"], ["signing=1"]):
+            for put in (self.store.put, self.store.put_by_place):
+                for size in (3000, 11 * MIB):
+                    with self.subTest(more=more, put=put.__name__, size=size):
+                        self.proxy.rule = self.change_on_the_way
+                        with self.assertRaises(ObjectError) as caught:
+                            put("changed", data_of(size), more=[*PARTS, *more])
+                        self.assertIn("SHA256Mismatch", str(caught.exception))
+                        self.proxy.rule = None
+                        with self.assertRaises(ObjectError):
+                            self.store.head("changed")
+
+    def test_bodies_are_signed_as_configured(self):
+        def sums(signing, size):
+            self.proxy.requests.clear()
+            self.store.put_by_place("k", data_of(size), more=[*PARTS, f"signing={signing}"])
+            sent = [r for r in self.proxy.requests if r.step in ("put", "part")]
+            return {
+                "UNSIGNED-PAYLOAD": "none",
+                hashlib.sha256(sent[0].body).hexdigest(): "its own",
+            }[{name.lower(): value for name, value in sent[0].headers.items()}["x-amz-content-sha256"]]
+
+        for size in (3000, 6 * MIB):
+            self.assertEqual([sums(n, size) for n in (0, 1, 2)], ["its own", "its own", "none"])
+
     def test_parts_that_fail_are_sent_again(self):
         self.proxy.rule = at_step("part", error(503, "SlowDown"), DROP, LOSE, error(500, "X"))
         self.assert_put(18 * MIB, PARTS)

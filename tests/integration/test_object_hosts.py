@@ -120,6 +120,18 @@ class Hosts(unittest.TestCase):
         plain = f"https://{DOMAIN}:{RGW.port}"  # no TLS is spoken there
         self.assert_distrusted(self.store("https", 1, endpoint=plain, **hasty))
 
+    def test_parts_over_tls_are_signed_only_where_that_is_wanted(self):
+        with FaultProxy(RGW.port, tls=CERTS) as proxy:
+            for signing, is_signed in ((0, False), (1, True)):
+                proxy.rule = lambda request: Answer(403) if request.step == "part" else None
+                store = self.store("https", 1, endpoint=f"https://{DOMAIN}:{proxy.port}", signing=signing)
+                with self.assertRaises(ObjectError):
+                    store.put_by_place("k", b"x" * 6 * MIB, more=IN_PARTS)
+                (part,) = [r for r in proxy.requests if r.step == "part"][:1]
+                headers = {name.lower(): value for name, value in part.headers.items()}
+                self.assertEqual(headers["x-amz-content-sha256"] != "UNSIGNED-PAYLOAD", is_signed)
+                proxy.requests.clear()
+
     def test_a_redirect_never_leads_out_of_tls(self):
         with FaultProxy(RGW.port, tls=CERTS) as proxy:
             plain = f"http://{DOMAIN}:{RGW.port}/{BUCKET}/k"

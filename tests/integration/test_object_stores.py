@@ -135,6 +135,26 @@ class Contract:
             self.store.head("k/summed")
         self.assertEqual(caught.exception.code, "not_found")
 
+    def test_what_is_read_by_place_is_what_is_got(self):
+        for size in (0, 3000, 11 * MIB + 5):
+            with self.subTest(size=size):
+                data = data_of(size)
+                info = self.store.put_by_place("k/place", data, f"t{size}", more=IN_PARTS)
+                self.assertEqual(info["sha256"], hashlib.sha256(data).hexdigest())
+                self.assertEqual(info["size_bytes"], size)
+                self.assertEqual(self.store.get("k/place"), data)
+                self.assertEqual(self.store.head("k/place")["token"], f"t{size}")
+                self.store.delete("k/place")
+        for size, told in ((10, 11), (11, 10), (6 * MIB, 7 * MIB), (7 * MIB, 6 * MIB)):
+            with self.subTest(size=size, told=told):
+                with self.assertRaises(ObjectError) as caught:
+                    self.store.put_by_place("k/place", data_of(size), "t", told, IN_PARTS)
+                self.assertIn(caught.exception.code, ("invalid_request", "too_large"))
+                with self.assertRaises(ObjectError) as caught:
+                    self.store.head("k/place")
+                self.assertEqual(caught.exception.code, "not_found")
+                self.assertEqual(self.store.uploads(), [])
+
     def test_any_text_is_a_key_of_its_own(self):
         keys = [key for key in KEYS if self.takes(key)]
         for key in keys:

@@ -12,7 +12,8 @@
  *     many PREFIX N LENGTH THREADS   N objects of a generator, by so many threads
  *
  * Answers are lines of JSON; a failure is "code: message" on stderr and status 1. begun=kill has the
- * process die by SIGKILL when an upload was begun, before its first part.
+ * process die by SIGKILL when an upload was begun, before its first part; with by_place=1 and sha256=HEX
+ * stdin is a file that is read where it is needed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +32,7 @@
 struct tool {
     struct objects *store;
     const char *kind, *dir, *sha256;
-    bool kill_when_begun;
+    bool kill_when_begun, by_place;
     struct objects_s3_options s3;
     int64_t size_seen;
 };
@@ -75,6 +76,12 @@ static int option(struct tool *t, char *arg)
         t->s3.memory_bytes = (size_t)n;
     else if (strcmp(arg, "multipart_at") == 0)
         t->s3.multipart_at = n;
+    else if (strcmp(arg, "part_bytes_most") == 0)
+        t->s3.part_bytes_most = (size_t)n;
+    else if (strcmp(arg, "signing") == 0)
+        t->s3.signing = (enum objects_s3_signing)n;
+    else if (strcmp(arg, "by_place") == 0)
+        t->by_place = n != 0;
     else if (strcmp(arg, "begun") == 0)
         t->kill_when_begun = strcmp(value, "kill") == 0;
     else
@@ -109,6 +116,13 @@ static ssize_t read_stdin(void *ctx, char *ret, size_t size, struct err *e)
     return n >= 0 ? n : err_sys(e, ERR_INVALID_REQUEST, errno, "cannot read");
 }
 
+static ssize_t read_stdin_at(void *ctx, char *ret, size_t size, int64_t at, struct err *e)
+{
+    (void)ctx;
+    ssize_t n = pread(STDIN_FILENO, ret, size, at);
+    return n >= 0 ? n : err_sys(e, ERR_INVALID_REQUEST, errno, "cannot read");
+}
+
 static int on_begun(void *ctx, const char *upload_id, struct err *e)
 {
     const struct tool *t = ctx;
@@ -137,6 +151,7 @@ static int put(struct tool *t, char **args, int n, struct err *e)
                                  .sha256 = t->sha256,
                                  .ctx = t,
                                  .read = read_stdin,
+                                 .read_at = t->by_place ? read_stdin_at : NULL,
                                  .begun = on_begun,
                                  .progress = on_progress};
     if (t->store->v->put(t->store, &p, &info, e))
