@@ -220,6 +220,8 @@ struct sandbox_open_args {
     char *env; /* an object of strings */
     bool wait, has_lease;
     struct lease_args *lease;
+    bool joins; /* ours: what starts already is its answer … */
+    bool late;  /* … but that has ended meanwhile */
 };
 struct sandbox_open_result {
     struct sandbox_view sandbox;
@@ -257,7 +259,9 @@ int op_sandbox_stop(struct call *c, struct err *e);
 int op_sandbox_list(struct call *c, struct err *e);
 int op_sandbox_renew(struct call *c, struct err *e);
 void op_sandbox_open_secret(struct call *c, struct op_secret *ret);
+void op_sandbox_open_prepare(struct call *c);
 void op_sandbox_open_key(struct call *c, struct id *ret);
+bool op_sandbox_open_after(struct call *c);
 void op_sandbox_create_key(struct call *c, struct id *ret);
 void op_sandbox_stop_key(struct call *c, struct id *ret);
 

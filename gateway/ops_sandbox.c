@@ -108,9 +108,22 @@ const struct field sandbox_list_out[] = {
 
 /* --- open ------------------------------------------------------------------------------------ */
 
+void op_sandbox_open_prepare(struct call *c)
+{
+    struct sandbox_open_args *a = c->args;
+
+    a->joins = !a->wait && sessions_chat_starting(c->s->sessions, &a->chat_id);
+}
+
+/* Behind the start that it asks for nobody has to stand. */
 void op_sandbox_open_key(struct call *c, struct id *ret)
 {
-    *ret = ((const struct sandbox_open_args *)c->args)->chat_id;
+    const struct sandbox_open_args *a = c->args;
+
+    if (a->joins)
+        id_random(ret);
+    else
+        *ret = a->chat_id;
 }
 
 void op_sandbox_create_key(struct call *c, struct id *ret)
@@ -227,6 +240,18 @@ static int open_running(struct store_tx *tx, void *ctx, const struct session_ope
     return idempotency_record(c, tx, e);
 }
 
+static int open_join(struct call *c, const struct session_open *open, struct err *e)
+{
+    struct sandbox_open_args *a = c->args;
+    struct session_opened opened;
+    bool joined;
+
+    if (session_join(c->s, open, &opened, &joined, e))
+        return -1;
+    a->late = !joined;
+    return 0;
+}
+
 int op_sandbox_open(struct call *c, struct err *e)
 {
     const struct sandbox_open_args *a = c->args;
@@ -245,10 +270,22 @@ int op_sandbox_open(struct call *c, struct err *e)
         hooks.begun = open_begun;
         hooks.starting = open_starting;
     }
-    return env_decode(c, a->env, &open, e) || lease_decode(c, a, &request, &open, e) ||
-                   authorise(c, &a->chat_id, e) || session_open(c->s, &open, &opened, e)
-               ? -1
-               : 0;
+    if (env_decode(c, a->env, &open, e) || lease_decode(c, a, &request, &open, e) ||
+        authorise(c, &a->chat_id, e))
+        return -1;
+    return a->joins ? open_join(c, &open, e) : session_open(c->s, &open, &opened, e);
+}
+
+/* With nothing to join it is an open like others, in its turn. */
+bool op_sandbox_open_after(struct call *c)
+{
+    struct sandbox_open_args *a = c->args;
+
+    if (!a->late)
+        return true;
+    a->joins = a->late = false;
+    call_again(c);
+    return false;
 }
 
 void op_sandbox_open_secret(struct call *c, struct op_secret *ret)

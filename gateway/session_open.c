@@ -97,11 +97,8 @@ static int unusable(struct opening *op, const struct sandbox *s, struct engine_s
 
 static int reuse(struct opening *op, struct err *e)
 {
-    if (op->o->profile && strcmp(op->o->profile, op->sandbox.profile) != 0)
-        return err_set(e, ERR_CONFLICT, "the chat's session runs with profile %.64s",
-                       op->sandbox.profile);
-    if (op->o->env_n > 0)
-        return err_set(e, ERR_CONFLICT, "the chat's session runs, env is for one that is started");
+    if (session_may_share(&op->sandbox, op->o, e))
+        return -1;
     op->ret->reused = true;
     if (store_write(op->s->store, reuse_row, op, e))
         return -1;

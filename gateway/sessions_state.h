@@ -49,6 +49,10 @@ int session_env(struct arena *arena, const struct config_profile *profile,
                 const struct session_open *o, const struct engine_env **ret, size_t *ret_n,
                 struct err *e) MUST_CHECK;
 
+/* Is what runs, or starts, what this open asks for? (session_join.c) */
+int session_may_share(const struct sandbox *s, const struct session_open *o,
+                      struct err *e) MUST_CHECK;
+
 /* --- events (session_events.c) ---------------------------------------------------------------- */
 
 /* "sandbox.<status>" in the event log, in the write that makes it so. */

@@ -136,6 +136,28 @@ class Pulls(unittest.TestCase):
         self.assertEqual(len(pulls), 1)
         self.assertEqual(self.session(sessions[0])["status"], "stopped")
 
+    def test_another_open_that_does_not_wait_is_answered_during_the_pull(self):
+        self.start()
+        self.registry.hold()
+        session = self.begin()
+        self.wait_pulling(session)
+        chat = self.session(session)["chat_id"]
+        body = {"chat_id": chat, "profile": "far", "wait": False}
+        for key in ({}, {"headers": {"Idempotency-Key": "again"}}, {"headers": {"Idempotency-Key": "again"}}):
+            second = self.gateway.expect(202, "POST", "/sandboxes", body, **key)["sandbox"]
+            self.assertEqual((second["session_id"], second["status"]), (session, "starting"))
+        for other in ({"profile": "default"}, {"env": {"A": "b"}}):
+            answer = self.gateway.expect(409, "POST", "/sandboxes", {**body, **other})
+            self.assertEqual(answer["code"], "conflict")
+        stranger = self.gateway.new_key(allowed_users=[str(uuid.uuid4())])
+        self.assertEqual(self.gateway.rest("POST", "/sandboxes", body, key=stranger)[0], 404)
+        self.assertIn("progress", self.session(session))
+        self.registry.let_go()
+        self.wait_status(session, "running")
+        reused = self.gateway.expect(200, "POST", "/sandboxes", body)["sandbox"]
+        self.assertEqual(reused["session_id"], session)
+        self.assertEqual(len(self.docker.of_gateway(self.gateway)), 1)
+
     def test_a_stop_that_comes_before_the_pull_is_not_forgotten(self):
         proxy = EngineProxy(self, self.docker.socket)
         proxy.rule = lambda method, path: time.sleep(1) if "/images/" in path else None

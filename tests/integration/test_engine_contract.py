@@ -298,6 +298,13 @@ class Contract:
         self.assertEqual(len({a["session_id"] for a in answers}), 1)
         self.assertEqual(len({a["container_id"] for a in answers}), 1)
         self.assertEqual(len(self.running()), 1)
+        body = {"chat_id": gateway.new_chat()["chat_id"], "wait": False}
+        with ThreadPoolExecutor(50) as pool:
+            answers = list(pool.map(lambda _: gateway.expect((200, 202), "POST", "/sandboxes", body), range(50)))
+        [session] = {a["sandbox"]["session_id"] for a in answers}
+        path = f"/sandboxes/{session}"
+        self.wait("running", lambda: gateway.expect(200, "GET", path)["status"] == "running")
+        self.assertEqual(len(self.running()), 2)
 
     def test_a_restarted_gateway_adopts_what_goes_on(self):
         gateway = self.start()
