@@ -1,7 +1,9 @@
 /*
  * What a container wrote to its stderr. The engine sends frames (stream, three zeros, length in big
  * endian), each with the time of its line in front; the time of the last one is where the next
- * reading begins. When that line has gone from what the engine keeps, others have, too: then that is said.
+ * reading begins. A long line comes in several frames (of 16 KiB), all with the time of the first, some of
+ * them maybe after we have read. When the last line has gone from what the engine keeps, others have, too:
+ * then that is said.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,6 +25,7 @@ struct docker_log {
     char id[DOCKER_NAME_MAX];
     int64_t since_ms, tail; /* of the first reading */
     char last[STAMP_MAX];   /* of the newest line; "": none was read */
+    size_t last_n;          /* frames of this time that were read */
     struct buf text;        /* not given out yet */
 };
 
@@ -75,29 +78,53 @@ static int logs_get(struct docker_log *l, struct docker_answer *ret, struct err 
 static const char gap_text[] =
     "leasehold: the agent said more than is kept before it could be read: a part is missing here\n";
 
-/* Lines no newer than the last one of before were given out then. */
+/* A frame's stamp, and in payload and len what is behind it. False: it has none. */
+static bool stamp_take(const char **payload, size_t *len, char ret[static STAMP_MAX])
+{
+    const char *space = memchr(*payload, ' ', *len < STAMP_MAX ? *len : STAMP_MAX);
+    if (space == NULL || space == *payload)
+        return false;
+    snprintf(ret, STAMP_MAX, "%.*s", (int)(space - *payload), *payload);
+    *len -= (size_t)(space + 1 - *payload);
+    *payload = space + 1;
+    return true;
+}
+
+static size_t count_of(const struct docker_answer *answer, const char *stamp)
+{
+    const char *at = answer->body.data, *payload, *end = at + answer->body.len;
+    char own[STAMP_MAX];
+    size_t len, n = 0;
+    while (at != NULL && frame_next(&at, end, &payload, &len))
+        n += stamp_take(&payload, &len, own) && strcmp(own, stamp) == 0;
+    return n;
+}
+
+/* What was given out before is left out: what is older than the newest stamp of then, and of that as many
+ * frames as there were. When some of these have gone, what is left of them may be new. */
 static void take(struct docker_log *l, const struct docker_answer *answer)
 {
-    const char *at = answer->body.data, *payload;
-    const char *end = at + answer->body.len;
-    char before[STAMP_MAX];
-    size_t len;
+    const char *at = answer->body.data, *payload, *end = at + answer->body.len;
+    char before[STAMP_MAX], stamp[STAMP_MAX];
+    size_t len, known = l->last_n;
     memcpy(before, l->last, sizeof(before));
-    bool whole = before[0] == '\0';
+    bool whole = before[0] == '\0' || count_of(answer, before) >= known;
+    if (!whole)
+        known = 0;
     while (at != NULL && frame_next(&at, end, &payload, &len)) {
-        const char *space = memchr(payload, ' ', len < STAMP_MAX ? len : STAMP_MAX);
-        char stamp[STAMP_MAX];
-        if (space == NULL || space == payload)
+        if (!stamp_take(&payload, &len, stamp))
             continue;
-        snprintf(stamp, sizeof(stamp), "%.*s", (int)(space - payload), payload);
-        whole = whole || strcmp(stamp, before) == 0;
-        if (strcmp(stamp, before) <= 0)
+        int order = strcmp(stamp, before);
+        if (order < 0 || (order == 0 && known > 0)) {
+            known -= order == 0;
             continue;
+        }
         if (!whole)
             buf_add_str(&l->text, gap_text);
         whole = true;
+        l->last_n = strcmp(stamp, l->last) == 0 ? l->last_n + 1 : 1;
         memcpy(l->last, stamp, sizeof(stamp));
-        buf_add(&l->text, space + 1, len - (size_t)(space + 1 - payload));
+        buf_add(&l->text, payload, len);
     }
 }
 

@@ -17,8 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from docker import Docker, busybox
 from gateway import Gateway
+from test_logs import Follower
 
-SHELL = ["/bin/sh", "-c", 'while read -r line; do eval "$line" 2>&1; done']
+SHELL = ["/bin/sh", "-c", 'exec 3>&2; while read -r line; do eval "$line" 2>&1; done']
 END = "__end__"
 
 # Who drops the last of such a socket, which nobody reads, waits for a minute: the door, if we are quick.
@@ -273,6 +274,20 @@ class Contract:
         client = gateway.connect(grant)
         self.addCleanup(client.close)
         self.assertEqual(Shell(client).run("echo still"), (0, ["still"]))
+
+    def test_a_long_line_that_comes_in_pieces_is_followed_to_its_end(self):
+        gateway = self.start()
+        shell = self.shell()
+        follower = Follower(self, gateway, f"/sandboxes/{self.sandbox['session_id']}/logs?follow=true")
+        said = b""
+        for letter in "abcd":
+            self.assertEqual(shell.run(f"head -c 20000 /dev/zero | tr '\\0' {letter} >&3")[0], 0)
+            said += letter.encode() * 20000
+            follower.wait_for(said[: len(said) // 16384 * 16384])
+        shell.run("echo >&3; echo end >&3")
+        follower.wait_for(b"end\n")
+        gateway.expect(200, "DELETE", f"/sandboxes/{self.sandbox['session_id']}")
+        self.assertEqual(follower.wait_end(), said + b"\nend\n")
 
     def assert_ends(self, profile, reason):
         gateway = self.gateway
