@@ -28,6 +28,18 @@ void buf_reset(struct buf *b)
     }
 }
 
+static bool resize(struct buf *b, size_t size)
+{
+    char *data = realloc(b->data, size);
+    if (data == NULL) {
+        b->failed = true;
+        return false;
+    }
+    b->data = data;
+    b->size = size;
+    return true;
+}
+
 /* Makes room for `more` bytes and the NUL behind them. */
 static bool reserve(struct buf *b, size_t more)
 {
@@ -46,14 +58,16 @@ static bool reserve(struct buf *b, size_t more)
     if (size > b->cap + 1) {
         size = b->cap + 1; /* a buffer of 1 MiB does not hold two */
     }
-    char *data = realloc(b->data, size);
-    if (data == NULL) {
-        b->failed = true;
-        return false;
+    return resize(b, size);
+}
+
+void buf_reserve(struct buf *b, size_t more)
+{
+    size_t room = b->cap - b->len;
+    size_t need = b->len + (more < room ? more : room) + 1;
+    if (!b->failed && need > b->size) {
+        (void)resize(b, need);
     }
-    b->data = data;
-    b->size = size;
-    return true;
 }
 
 void buf_add(struct buf *b, const void *data, size_t len)

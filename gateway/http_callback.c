@@ -9,8 +9,9 @@
 #include "leasehold/clock.h"
 #include "server_state.h"
 
-#define REPLY_HEAD_MAX (32u * 1024)
-#define ONE_WRITE_MAX  (32u * 1024) /* of a body that is sent in one write with its head */
+#define REPLY_HEAD_MAX   (32u * 1024)
+#define REPLY_HEAD_USUAL 300          /* without the operation's own headers */
+#define ONE_WRITE_MAX    (32u * 1024) /* of a body that is sent in one write with its head */
 
 static const struct {
     int status;
@@ -358,6 +359,16 @@ static void reply_head(struct buf *b, const struct conn *c, const struct http_re
     buf_add_str(b, c->http.close ? "Connection: close\r\n\r\n" : "Connection: keep-alive\r\n\r\n");
 }
 
+/* Of the first write: a short body goes with the head, one that comes in pieces as well. */
+static size_t room_for(const struct http_reply *reply, bool body)
+{
+    size_t with = body                               ? reply->body.len
+                  : reply->streams && reply->len > 0 ? (size_t)reply->len
+                                                     : 0;
+    return REPLY_HEAD_USUAL + (reply->extra != NULL ? strlen(reply->extra) : 0) +
+           (with <= ONE_WRITE_MAX ? with : 0);
+}
+
 void server_reply(struct server *s, uint64_t conn, struct http_reply *reply)
 {
     struct conn *c = conn_find(s, conn);
@@ -382,6 +393,7 @@ void server_reply(struct server *s, uint64_t conn, struct http_reply *reply)
                 !c->http.no_body && reply->body.len > 0;
     struct buf out;
     buf_init(&out, REPLY_HEAD_MAX + ONE_WRITE_MAX);
+    buf_reserve(&out, room_for(reply, body));
     reply_head(&out, c, reply);
     if (body && reply->body.len <= ONE_WRITE_MAX) {
         buf_add(&out, reply->body.data, reply->body.len);

@@ -11,6 +11,7 @@
 
 #define HEADERS_CAP   4096
 #define PART_HEAD_MAX 320
+#define HEADERS_USUAL 500
 
 struct get {
     int fd;
@@ -90,6 +91,7 @@ static int headers(struct call *c, const struct view *v, const struct get *g, st
     struct buf b;
 
     buf_init(&b, HEADERS_CAP);
+    buf_reserve(&b, HEADERS_USUAL);
     http_date_format(v->modified_s, date);
     buf_printf(&b, "Accept-Ranges: bytes\r\nLast-Modified: %s\r\n", date);
     if (v->etag[0])

@@ -12,6 +12,8 @@
 #include "trace.h"
 
 #define ANSWER_CAP (8u * 1024 * 1024)
+#define EXTRA_CAP  4096
+#define EXTRA_MORE 160 /* what extra_headers adds at most */
 
 /* --- answer ---------------------------------------------------------------------------------- */
 
@@ -58,7 +60,8 @@ static void rest_reply(struct call *c)
     struct http_reply reply = {.status = c->status, .request_id = c->request_id};
     struct buf extra;
 
-    buf_init(&extra, 4096);
+    buf_init(&extra, EXTRA_CAP);
+    buf_reserve(&extra, EXTRA_MORE + (c->extra ? strlen(c->extra) : 0));
     buf_init(&reply.body, ANSWER_CAP);
     extra_headers(c, &extra);
     body_write(c, &reply);

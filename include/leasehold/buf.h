@@ -26,6 +26,9 @@ void buf_init(struct buf *b, size_t cap);
 void buf_done(struct buf *b);  /* frees; the struct may be inited again */
 void buf_reset(struct buf *b); /* len = 0, failed = false, memory kept */
 
+/* Makes room for `more` bytes at once, up to the cap, instead of step by step. */
+void buf_reserve(struct buf *b, size_t more);
+
 void buf_add(struct buf *b, const void *data, size_t len);
 void buf_add_str(struct buf *b, const char *s);
 void buf_add_char(struct buf *b, char c);

@@ -25,6 +25,28 @@ static void appends_grow_and_stay_terminated(void **state)
     buf_done(&b);
 }
 
+static void room_made_before_is_used_and_the_cap_is_kept(void **state)
+{
+    (void)state;
+    struct buf b;
+    buf_init(&b, 100);
+    buf_reserve(&b, 60);
+    const char *at = b.data;
+    for (int i = 0; i < 6; i++) {
+        buf_add_str(&b, "0123456789");
+    }
+    assert_ptr_equal(b.data, at);
+    assert_int_equal(b.len, 60);
+    buf_reserve(&b, SIZE_MAX);
+    assert_int_equal(b.size, 101);
+    buf_add(&b, "0123456789012345678901234567890123456789", 40);
+    assert_true(buf_ok(&b));
+    buf_reserve(&b, 1);
+    assert_int_equal(b.size, 101);
+    assert_true(buf_ok(&b));
+    buf_done(&b);
+}
+
 static void bytes_may_hold_nuls(void **state)
 {
     (void)state;
@@ -130,6 +152,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(appends_grow_and_stay_terminated),
+        cmocka_unit_test(room_made_before_is_used_and_the_cap_is_kept),
         cmocka_unit_test(bytes_may_hold_nuls),
         cmocka_unit_test(cap_is_reached_exactly_and_never_passed),
         cmocka_unit_test(a_failed_buffer_takes_nothing_more),
