@@ -38,6 +38,23 @@ int admin_key_run(const char *config_file, struct err *e) MUST_CHECK;
 int audit_verify_run(const char *config_file, int64_t *ret_checked, int64_t *ret_first_broken,
                      struct err *e) MUST_CHECK;
 
+/* `leasehold clock-reset`: lowers the mark of the highest time seen to the clock of now, and ends what the
+ * time behind it would have keep alive. The gateway must not run. */
+struct clock_reset {
+    const char *config_file;
+    const char *mark;   /* as it stands, to the millisecond; NULL: only look */
+    const char *reason; /* for the audit trail */
+};
+struct clock_reset_found {
+    int64_t mark_ms, now_ms;
+    int64_t leases; /* open, until then */
+};
+int clock_reset_run(const struct clock_reset *asked, struct clock_reset_found *ret,
+                    struct err *e) MUST_CHECK;
+
+/* Where the metadata of this configuration are; they must be there. */
+int app_store_path(const struct config *cfg, char *ret, size_t size, struct err *e) MUST_CHECK;
+
 /* Runs `fn` on the store of this file, made if it is not there. The gateway must not run. */
 int app_with_store(const char *db, int (*fn)(struct store *store, void *arg, struct err *e),
                    void *arg, struct err *e) MUST_CHECK;

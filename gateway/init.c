@@ -148,6 +148,13 @@ static int config_store(const struct config *cfg, char *ret, size_t size, struct
     return join(cfg->storage.data_dir, STORE_FILE, ret, size, e);
 }
 
+int app_store_path(const struct config *cfg, char *ret, size_t size, struct err *e)
+{
+    if (config_store(cfg, ret, size, e))
+        return -1;
+    return access(ret, F_OK) ? err_sys(e, ERR_NOT_FOUND, errno, "no metadata at %s", ret) : 0;
+}
+
 int admin_key_run(const char *config_file, struct err *e)
 {
     struct config cfg;
@@ -191,9 +198,7 @@ int audit_verify_run(const char *config_file, int64_t *ret_checked, int64_t *ret
 
     if (config_load(config_file, environ, &cfg, e))
         return -1;
-    rc = config_store(&cfg, db, sizeof db, e);
-    if (!rc && access(db, F_OK))
-        rc = err_sys(e, ERR_NOT_FOUND, errno, "no metadata at %s", db);
+    rc = app_store_path(&cfg, db, sizeof db, e);
     if (!rc)
         rc = app_with_store(db, verify_store, &v, e);
     config_done(&cfg);

@@ -10,6 +10,7 @@
 #include "app.h"
 #include "auth_jwt.h"
 #include "backup.h"
+#include "leasehold/clock.h"
 #include "leasehold/objects.h"
 #include "tls_ca.h"
 #include "tls_server.h"
@@ -25,6 +26,8 @@ static const char usage[] =
     "  leasehold backup FILE --config FILE    a copy of metadata and histories, also while it "
     "runs\n"
     "  leasehold audit-verify --config FILE   is the audit trail whole? (not while it runs)\n"
+    "  leasehold clock-reset --config FILE [--mark TIME --reason TEXT]   behind a clock that was "
+    "ahead\n"
     "  leasehold version\n"
     "\n"
     "Ready when <run_dir>/ready exists: line 1 is the URL, line 2 the pid. SIGTERM drains and "
@@ -242,6 +245,39 @@ static int do_backup(const char *config, const char *file)
     return 0;
 }
 
+static void print_mark(const struct clock_reset *asked, const struct clock_reset_found *f)
+{
+    char mark[TIME_TEXT], now[TIME_TEXT];
+
+    time_format(f->mark_ms, mark);
+    printf("the clock stands at %s, the mark of the highest time seen at %s\n",
+           time_format(f->now_ms, now), mark);
+    if (asked->mark)
+        printf("revoked %lld open leases and lowered the mark to the clock\n",
+               (long long)f->leases);
+    else if (f->mark_ms > f->now_ms)
+        printf("to revoke the %lld open leases and lower the mark to the clock:\n"
+               "leasehold clock-reset --config %s --mark %s --reason TEXT\n",
+               (long long)f->leases, asked->config_file, mark);
+    else
+        puts("the clock is not behind: nothing to do");
+}
+
+static int do_clock_reset(const struct clock_reset *asked)
+{
+    struct clock_reset_found found;
+    struct err e;
+
+    if (!asked->config_file)
+        return bad_usage("clock-reset", "needs --config FILE");
+    if (!asked->mark != !asked->reason || (asked->reason && !*asked->reason))
+        return bad_usage("clock-reset takes --mark and --reason together, or none of them", NULL);
+    if (clock_reset_run(asked, &found, &e))
+        return fail(&e);
+    print_mark(asked, &found);
+    return 0;
+}
+
 struct command {
     const char *name;
     int (*with_config)(const char *file);
@@ -256,7 +292,7 @@ static const struct command commands[] = {{"run", do_run},
 
 /* The words of the command line; NULL: not given. */
 struct words {
-    const char *name, *config, *dir, *file;
+    const char *name, *config, *dir, *file, *mark, *reason;
 };
 
 static int run_command(const struct words *w)
@@ -266,6 +302,10 @@ static int run_command(const struct words *w)
                          : do_init(w->dir ? w->dir : ".");
     if (w->dir)
         return bad_usage("--dir is for init", NULL);
+    if (!strcmp(w->name, "clock-reset"))
+        return do_clock_reset(&(struct clock_reset){w->config, w->mark, w->reason});
+    if (w->mark || w->reason)
+        return bad_usage("--mark and --reason are for clock-reset", NULL);
     if (!strcmp(w->name, "backup"))
         return do_backup(w->config, w->file);
     for (const struct command *c = commands; c->name; c++)
@@ -278,7 +318,17 @@ static int run_command(const struct words *w)
 /* Where the value of this option goes; NULL: there is no such option. */
 static const char **value_of(struct words *w, const char *option)
 {
-    return !strcmp(option, "--config") ? &w->config : !strcmp(option, "--dir") ? &w->dir : NULL;
+    const struct {
+        const char *name, **value;
+    } options[] = {{"--config", &w->config},
+                   {"--dir", &w->dir},
+                   {"--mark", &w->mark},
+                   {"--reason", &w->reason}};
+
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        if (!strcmp(option, options[i].name))
+            return options[i].value;
+    return NULL;
 }
 
 static int read_words(int argc, char **argv, int from, struct words *w)

@@ -17,6 +17,7 @@ struct high_water {
     int64_t group_ms;           /* of the group that is being made */
     int64_t saved_ms;           /* in the file: up to a second less */
     int64_t saving_ms;          /* by this group; 0: it does not */
+    bool lowering;              /* this group, to saving_ms */
 };
 
 int high_water_load(struct high_water *h, struct conn *c, struct err *e) MUST_CHECK;

@@ -203,6 +203,12 @@ int64_t store_now_ms(const struct store_tx *tx); /* wall clock at the start of t
 int64_t store_tx_clock_behind_ms(const struct store_tx *tx);
 int64_t store_clock_behind_ms(const struct store *s);
 
+/* That highest time, as the file has it. Lowering it to now breaks the promise that it stands for: only
+ * for a clock that was ahead by mistake, and behind all that was issued by it (gateway/clock_reset.c).
+ * ERR_CONFLICT: it does not stand at `from_ms`. */
+int store_clock_mark(struct store_tx *tx, int64_t *ret_ms, struct err *e) MUST_CHECK;
+int store_clock_lower(struct store_tx *tx, int64_t from_ms, struct err *e) MUST_CHECK;
+
 /* --- users, workspaces, chats ---------------------------------------------------------------
  * `get` verbs: 0 found, -1 with ERR_NOT_FOUND (chat: ERR_CHAT_NOT_FOUND …) or another error. */
 
