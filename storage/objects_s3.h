@@ -102,7 +102,7 @@ struct s3_call {
     const bool *begun;                   /* … which this tells */
     const atomic_bool *cancel;           /* NULL: s3->stopped */
     unsigned tries;                      /* 0: the store's */
-    int64_t stall_ms;                    /* 0: the store's */
+    int64_t stall_ms;                    /* then all of it takes no longer; 0: the store's */
     struct http_client *client;          /* set while it runs: for headers in the sink */
 };
 
@@ -124,6 +124,9 @@ int s3_call_run(struct objects_s3 *s, struct s3_call *c, struct s3_answer *ret,
 
 /* What an answer other than a success means; `what` was tried. -1. */
 int s3_call_refused(const struct s3_answer *a, const char *what, struct err *e);
+
+/* The same to something that is put: where it goes is missing, and not the object. */
+int s3_put_refused(const struct s3_answer *a, const char *what, struct err *e);
 
 /* A pause of up to backoff_ms doubled `tries` times, at least `least_ms`. ERR_BUSY if cancelled. */
 int s3_pause(const struct objects_s3 *s, unsigned tries, int64_t least_ms,

@@ -200,6 +200,13 @@ static int give_up(const struct s3_answer *a, const struct err *last, struct err
                                     "the object store answers %ld %s", a->status, a->code);
 }
 
+/* Not an answer, one that is too long, or a place to go to that is none. */
+static bool is_the_stores(const struct tries *t, enum err_code code)
+{
+    return code == ERR_ENGINE_UNAVAILABLE || code == ERR_TOO_LARGE ||
+           (code == ERR_INVALID_REQUEST && t->redirects > 0);
+}
+
 /* One try. 1: done, 0: once more, -1. */
 static int once(struct objects_s3 *s, struct s3_call *c, struct tries *t, struct s3_answer *ret,
                 struct err *e)
@@ -210,7 +217,7 @@ static int once(struct objects_s3 *s, struct s3_call *c, struct tries *t, struct
     buf_reset(&ret->body);
     if (s3_exchange(s, c, &t->target, t->fresh, ret, &reply, &failed) == 0) {
         v = judge(s, t, ret, &reply);
-    } else if (failed.code == ERR_ENGINE_UNAVAILABLE) {
+    } else if (is_the_stores(t, failed.code)) {
         ret->status = 0;
     } else {
         *e = failed;
@@ -252,6 +259,12 @@ int s3_call_run(struct objects_s3 *s, struct s3_call *c, struct s3_answer *ret, 
     return rc < 0 ? -1 : 0;
 }
 
+static int refused(const struct s3_answer *a, const char *what, struct err *e)
+{
+    return err_set(e, ERR_OBJECT_STORE_UNAVAILABLE, "the object store answers %ld %s to %s",
+                   a->status, a->code, what);
+}
+
 int s3_call_refused(const struct s3_answer *a, const char *what, struct err *e)
 {
     if (a->status == 404 && strcmp(a->code, "NoSuchBucket") != 0) {
@@ -266,6 +279,10 @@ int s3_call_refused(const struct s3_answer *a, const char *what, struct err *e)
     if (strcmp(a->code, "KeyTooLongError") == 0 || strcmp(a->code, "InvalidObjectName") == 0) {
         return err_set(e, ERR_INVALID_REQUEST, "a key has 1 to %d bytes", OBJECT_KEY_MAX);
     }
-    return err_set(e, ERR_OBJECT_STORE_UNAVAILABLE, "the object store answers %ld %s to %s",
-                   a->status, a->code, what);
+    return refused(a, what, e);
+}
+
+int s3_put_refused(const struct s3_answer *a, const char *what, struct err *e)
+{
+    return a->status == 404 ? refused(a, what, e) : s3_call_refused(a, what, e);
 }

@@ -61,7 +61,7 @@ static int initiate(struct multipart *m, struct err *e)
     s3_answer_init(&a);
     int rc = s3_call_run(m->s, &c, &a, e);
     if (rc == 0 && a.status != 200) {
-        rc = s3_call_refused(&a, "the start of an upload", e);
+        rc = s3_put_refused(&a, "the start of an upload", e);
     }
     if (rc == 0 &&
         (!s3_xml_text(s3_answer_slice(&a), "UploadId", m->upload_id, sizeof(m->upload_id)) ||
@@ -272,7 +272,7 @@ static int send_piece(struct multipart *m, const struct piece *t, struct s3_answ
         return -1;
     }
     if (a->status != 200 || a->etag[0] == '\0') {
-        return s3_call_refused(a, "a part", e);
+        return s3_put_refused(a, "a part", e);
     }
     sent(m, t->number, a->etag, t->n);
     return 0;

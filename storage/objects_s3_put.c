@@ -64,7 +64,7 @@ static int put_once(struct objects_s3 *s, const struct object_put *p, const stru
     s3_answer_init(&a);
     int rc = s3_call_run(s, &c, &a, e);
     if (rc == 0 && a.status != 200) {
-        rc = s3_call_refused(&a, "a PUT", e);
+        rc = s3_put_refused(&a, "a PUT", e);
     }
     s3_answer_done(&a);
     if (rc != 0) {

@@ -13,6 +13,8 @@
 #define HEADERS_MAX  32
 #define SIGNED_OWN_N 2 /* host, x-amz-content-sha256 */
 #define EXPECT_FROM  (1024 * 1024)
+#define STALLS_MAX   10 /* in one exchange … */
+#define LEAST_PER_MS 16 /* … beside this many bytes of a body a millisecond */
 #define EMPTY_HASH   "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 #define URL_MAX      16384
 
@@ -205,6 +207,17 @@ static void read_answer(const struct http_client *client, struct s3_answer *a,
     read_code(a);
 }
 
+/* An answer that drips never stalls: it has an end all the same, but for what somebody reads on. */
+static long deadline_ms(const struct sending *g)
+{
+    const struct s3_call *c = g->c;
+    if (c->sink != NULL) {
+        return HTTP_CLIENT_NO_DEADLINE;
+    }
+    return c->stall_ms > 0 ? (long)c->stall_ms
+                           : (long)(g->s->o.stall_ms * STALLS_MAX + length_of(c) / LEAST_PER_MS);
+}
+
 /* --- both ------------------------------------------------------------------------------------- */
 
 static int run(struct sending *g, struct s3_call *c, const struct s3_target *t, bool fresh,
@@ -226,7 +239,7 @@ static int run(struct sending *g, struct s3_call *c, const struct s3_target *t, 
         .source = c->range != NULL ? &reading.source : NULL,
         .sink = c->sink,
         .ca_file = g->s->o.ca_file,
-        .timeout_ms = HTTP_CLIENT_NO_DEADLINE,
+        .timeout_ms = deadline_ms(g),
         .stall_timeout_ms = (long)(c->stall_ms > 0 ? c->stall_ms : g->s->o.stall_ms),
         .fresh_connection = fresh,
         .expect_continue = length_of(c) >= EXPECT_FROM && (!c->trusted || fresh),

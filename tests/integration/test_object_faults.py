@@ -7,7 +7,7 @@ import time
 import unittest
 
 from objects_tool import ObjectError, Store
-from s3_proxy import DROP, LOSE, Answer, Cut, FaultProxy
+from s3_proxy import DROP, LOSE, Answer, Cut, Drip, FaultProxy
 from s3_servers import Rgw
 
 BUCKET = "faults"
@@ -201,6 +201,61 @@ class Faults(unittest.TestCase):
         self.proxy.rule = at_step("complete", error_in_200, error_in_200)
         self.assert_put(11 * MIB, PARTS)
         self.assertEqual(self.proxy.steps().count("complete"), 3)
+
+    def test_an_upload_or_bucket_that_is_gone_is_no_missing_object(self):
+        for step, size in (("put", 100), ("initiate", 6 * MIB), ("part", 6 * MIB), ("complete", 6 * MIB)):
+            for code in ("NoSuchUpload", "NoSuchBucket"):
+                with self.subTest(step=step, code=code):
+                    self.proxy.rule = at_step(step, *[error(404, code)] * 9)
+                    self.assertIn(code, self.assert_not_put(size=size, more=PARTS))
+
+    def test_an_answer_that_is_too_long_is_the_stores_fault(self):
+        flood = Answer(503, {}, b"<Error>" + b"x" * 2 * MIB)
+        heads = Answer(200, {f"X-{n}": "x" * 4000 for n in range(20)})
+        for told in (flood, heads):
+            self.proxy.rule = at_step("put", told)
+            self.assert_put()
+            self.proxy.rule = at_step("put", *[told] * 9)
+            self.assert_not_put()
+
+    def test_an_answer_that_drips_is_not_waited_for_without_end(self):
+        self.proxy.rule = at_step("put", *[Drip(0.02, 1500)] * 9)
+        self.assertIn("timed out", self.assert_not_put(more=["stall_ms=300", "tries=1"]))
+
+    def test_a_part_with_another_mark_than_the_stores_is_no_part(self):
+        def falsify(request, answer):
+            if request.step == "part":
+                del answer.headers[next(h for h in answer.headers if h.lower() == "etag")]
+                answer.headers.update(mark)
+
+        for mark in ({"ETag": '"&<wrong>"'}, {}):
+            with self.subTest(mark=mark):
+                self.proxy.after = falsify
+                self.assert_not_put(size=11 * MIB, more=PARTS)
+
+    def test_an_object_without_a_length_is_no_proof(self):
+        def take_away(request, answer):
+            if request.step == "head":
+                answer.headers = {n: v for n, v in answer.headers.items() if n.lower() != "content-length"}
+
+        self.proxy.after = take_away
+        with self.assertRaises(ObjectError) as caught:
+            self.store.put("k", data_of(6 * MIB), more=PARTS)
+        self.assertEqual(caught.exception.code, "object_store_unavailable")
+
+    def test_garbage_begins_and_completes_nothing(self):
+        for body in (b"<R><UploadId>cut", b"\0\xff" * 999, b"<UploadId></UploadId>", b""):
+            with self.subTest(body=body[:20]):
+                self.proxy.rule = at_step("initiate", Answer(200, {}, body))
+                self.assert_not_put(size=6 * MIB, more=PARTS)
+                self.proxy.rule = at_step("complete", *[Answer(200, {}, body)] * 9)
+                self.assert_not_put(size=6 * MIB, more=PARTS)
+
+    def test_it_follows_to_no_place_that_is_none(self):
+        for place in ("http://", "http://[::/k", "//x/k", "ftp://x/k", "http://a@127.0.0.1/k", "http://h:99999/k"):
+            with self.subTest(place=place):
+                self.proxy.rule = at_step("put", *[Answer(307, {"Location": place})] * 9)
+                self.assert_not_put()
 
     def test_a_completion_whose_answer_was_lost_is_proven_by_the_object(self):
         self.proxy.rule = at_step("complete", LOSE)

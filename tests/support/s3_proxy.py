@@ -6,7 +6,8 @@ off, or lets something happen at a step of a transfer; all else the real server 
 
 A rule sees each request before it is forwarded; what it returns is done: None forwards, an Answer
 is sent instead, DROP closes without one, LOSE forwards and closes without an answer. `after` sees
-each request with the real answer, before the client does. A Cut shortens the real answer's body.
+each request with the real answer, before the client does. A Cut shortens the real answer's body; a Drip
+is an answer that comes a byte at a time.
 """
 
 import http.client
@@ -15,6 +16,7 @@ import os
 import socket
 import ssl
 import threading
+import time
 import urllib.parse
 from dataclasses import dataclass, field
 
@@ -32,6 +34,12 @@ class Answer:
 @dataclass
 class Cut:
     after: int
+
+
+@dataclass
+class Drip:
+    pause_s: float
+    bytes: int
 
 
 @dataclass
@@ -119,6 +127,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if cut:
             self.drop()
 
+    def drip(self, told):
+        self.wfile.write(f"HTTP/1.1 200 OK\r\nContent-Length: {told.bytes}\r\n\r\n".encode())
+        for _ in range(told.bytes):
+            self.wfile.write(b" ")
+            time.sleep(told.pause_s)
+
     def drop(self):
         self.close_connection = True
         self.connection.shutdown(socket.SHUT_RDWR)
@@ -129,6 +143,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         told = proxy.rule(request) if proxy.rule else None
         if told is DROP:
             return self.drop()
+        if isinstance(told, Drip):
+            return self.drip(told)
         if isinstance(told, Answer):
             request.status = told.status
             return self.send_answer(told)
