@@ -215,10 +215,13 @@ class Rgw(Server):
             conf.write(CEPH_CONF.format(**{**vars(self), "fsid": self.fsid}))
         self.start_monitor()
         self.start_osd()
-        user = ["user", "create", "--uid=test", "--display-name=test"]
-        keys = [f"--access-key={self.client.access_key}", f"--secret-key={self.client.secret}"]
-        self.ceph("radosgw-admin", *user, *keys)
+        self.add_user("test", self.client.access_key)
         self.start_gateway(self.port)
+
+    def add_user(self, name, access_key):
+        """One who may nothing yet in the buckets of others; the secret is the client's."""
+        keys = [f"--access-key={access_key}", f"--secret-key={self.client.secret}"]
+        self.ceph("radosgw-admin", "user", "create", f"--uid={name}", f"--display-name={name}", *keys)
 
     def start_gateway(self, port, *options, env=None, front="endpoint"):
         """One more gateway to the same objects, with options of its own."""
