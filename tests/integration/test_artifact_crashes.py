@@ -10,39 +10,24 @@ import threading
 import time
 import unittest
 
-from artifacts import (
-    BUCKET,
-    MIB,
-    SOON,
-    SOON_OVER,
-    ArtifactTest,
-    data_of,
-    fetch,
-    s3_config,
-    wait_for,
-)
+from artifact_stores import ArtifactsInBucket
+from artifacts import BUCKET, MIB, SOON, SOON_OVER, data_of, fetch, wait_for
 from metrics import Metrics
 from s3_proxy import DROP, Answer, FaultProxy
-from s3_servers import Rgw
 
 
 def setUpModule():
-    global RGW
-    RGW = Rgw()
-    unittest.addModuleCleanup(RGW.stop)
-    RGW.start()
-    RGW.client.make_bucket(BUCKET)
+    ArtifactsInBucket.start_server()
 
-class Steps(ArtifactTest):
+
+class Steps(ArtifactsInBucket):
     """The gateway is killed at each step of an upload, seen by a proxy before the real store."""
 
     def configure(self):
-        self.proxy = FaultProxy(RGW.port)
+        self.proxy = FaultProxy(self.server.port)
         self.proxy.__enter__()
         self.addCleanup(self.proxy.__exit__)
-        self.gateway.edit_config(s3_config(RGW, self.gateway.dir, self.proxy.port))
-        for key in RGW.client.keys(BUCKET):
-            RGW.client.ask("DELETE", f"/{BUCKET}/{key}")
+        super().configure(self.proxy.port)
 
     def kill_at(self, step, answered):
         """Puts an artifact of three parts; SIGKILL before this step is forwarded, or before its
@@ -74,7 +59,7 @@ class Steps(ArtifactTest):
         def look():
             items = self.gateway.expect(200, "GET", path)["items"]
             between = [a for a in items if a["state"] in ("created", "marked_for_delete")]
-            return None if between or RGW.client.uploads(BUCKET) else (items,)
+            return None if between or self.server.client.uploads(BUCKET) else (items,)
 
         return wait_for("healed", look)[0]
 
@@ -85,9 +70,6 @@ class Steps(ArtifactTest):
             self.assertEqual(artifact["sha256"], hashlib.sha256(data_of(17 * MIB)).hexdigest())
             body = fetch(self.link(artifact)["url"])[2]
             self.assertEqual(hashlib.sha256(body).hexdigest(), artifact["sha256"])
-
-    def objects(self):
-        return RGW.client.keys(BUCKET)
 
     def test_killed_before_there_is_an_object_there_is_no_artifact(self):
         self.make(SOON)
@@ -215,7 +197,7 @@ class Steps(ArtifactTest):
         check = self.readiness()
         self.assertEqual((check["ok"], check["detail"]), (False, "s3: " + told["detail"]))
         self.put(b"x", status=503)
-        RGW.client.make_bucket("not-there")
+        self.server.client.make_bucket("not-there")
         wait_for("back", lambda: self.readiness()["ok"])
         self.assertEqual(Metrics.of(self.gateway)["leasehold_object_store_up"], 1)
         self.assertTrue(self.gateway.log_lines("object_store_back"))

@@ -8,16 +8,11 @@ import os
 import threading
 import unittest
 
-from artifacts import MIB, ArtifactTest, data_of, fetch, wait_for
+from artifact_stores import ArtifactsOnDisk
+from artifacts import MIB, data_of, fetch, wait_for
 
 
-class OnDisk(ArtifactTest):
-    def configure(self):
-        pass
-
-    def objects(self):
-        return self.objects_on_disk()
-
+class OnDisk(ArtifactsOnDisk):
     def test_a_body_is_written_once(self):
         self.make()
 

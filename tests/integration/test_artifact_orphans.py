@@ -7,19 +7,15 @@ import shutil
 import unittest
 import uuid
 
-from artifacts import BUCKET, ArtifactTest, fetch, s3_config, wait_for
+from artifact_stores import ArtifactsInBucket, ArtifactsOnDisk
+from artifacts import BUCKET, fetch, wait_for
 from metrics import Metrics
-from s3_servers import Rgw
 
 GRACE = {"retention": {"interval_seconds": 1, "artifact_delivered_grace_seconds": 2}}
 
 
 def setUpModule():
-    global RGW
-    RGW = Rgw()
-    unittest.addModuleCleanup(RGW.stop)
-    RGW.start()
-    RGW.client.make_bucket(BUCKET)
+    ArtifactsInBucket.start_server()
 
 
 class Orphans:
@@ -66,13 +62,7 @@ class Orphans:
         self.assertEqual(fetch(self.link(kept)["url"])[2], b"kept")
 
 
-class OnDisk(Orphans, ArtifactTest):
-    def configure(self):
-        pass
-
-    def objects(self):
-        return self.objects_on_disk()
-
+class OnDisk(Orphans, ArtifactsOnDisk):
     def test_files_that_are_no_objects_of_ours_stay(self):
         self.make(GRACE)
         artifact = self.put(b"kept")
@@ -87,22 +77,14 @@ class OnDisk(Orphans, ArtifactTest):
         self.assertEqual(self.get(artifact)["state"], "stored")
 
 
-class InS3(Orphans, ArtifactTest):
-    def configure(self):
-        self.gateway.edit_config(s3_config(RGW, self.gateway.dir))
-        for key in RGW.client.keys(BUCKET):
-            RGW.client.ask("DELETE", f"/{BUCKET}/{key}")
-
-    def objects(self):
-        return RGW.client.keys(BUCKET)
-
+class InS3(Orphans, ArtifactsInBucket):
     def plant(self, key, maker=None):
         headers = {"x-amz-meta-leasehold-maker": maker} if maker else {}
-        status, _, body = RGW.client.ask("PUT", f"/{BUCKET}/{key}", headers=headers, body=b"x")
+        status, _, body = self.server.client.ask("PUT", f"/{BUCKET}/{key}", headers=headers, body=b"x")
         self.assertEqual(status, 200, body)
 
     def maker_of(self, key):
-        status, headers, _ = RGW.client.ask("HEAD", f"/{BUCKET}/{key}")
+        status, headers, _ = self.server.client.ask("HEAD", f"/{BUCKET}/{key}")
         self.assertEqual(status, 200)
         return headers["x-amz-meta-leasehold-maker"]
 

@@ -9,27 +9,14 @@ import unittest
 import urllib.parse
 import uuid
 
-from artifacts import (
-    BUCKET,
-    NAME,
-    SOON,
-    SOON_OVER,
-    ArtifactTest,
-    data_of,
-    fetch,
-    s3_config,
-    wait_for,
-)
+from artifact_stores import ArtifactsInBucket, ArtifactsOnDisk
+from artifacts import NAME, SOON, SOON_OVER, data_of, fetch, wait_for
 from audit import entries as audit_entries
-from s3_servers import Rgw
 
 
 def setUpModule():
-    global RGW
-    RGW = Rgw()
-    unittest.addModuleCleanup(RGW.stop)
-    RGW.start()
-    RGW.client.make_bucket(BUCKET)
+    ArtifactsInBucket.start_server()
+
 
 class Life:
     """The same with every store; `objects` and `configure` are the subclass's."""
@@ -324,23 +311,11 @@ class Life:
         self.assertEqual(len(self.objects()), 1)
 
 
-class OnDisk(Life, ArtifactTest):
-    def configure(self):
-        pass
-
-    def objects(self):
-        return self.objects_on_disk()
+class OnDisk(Life, ArtifactsOnDisk):
+    pass
 
 
-class InS3(Life, ArtifactTest):
-    def configure(self):
-        self.gateway.edit_config(s3_config(RGW, self.gateway.dir))
-        for key in RGW.client.keys(BUCKET):
-            RGW.client.ask("DELETE", f"/{BUCKET}/{key}")
-
-    def objects(self):
-        return RGW.client.keys(BUCKET)
-
+class InS3(Life, ArtifactsInBucket):
     def test_a_deleted_one_outlives_the_links_to_it(self):
         self.make({"objects": {"presign_seconds": 3}, **SOON})
         artifact = self.put(b"x")
