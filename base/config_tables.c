@@ -116,6 +116,7 @@ static const struct field sandbox_fields[] = {
     FIELD_INT(struct config_sandbox, user_tools_gid, .min = 1, .max = ID_MAX, .def = "10003"),
     SECONDS(struct config_sandbox, user_tools_timeout_seconds, "600"),
     FIELD_INT(struct config_sandbox, user_tools_at_once, .min = 1, .max = 64, .def = "8"),
+    FIELD_INT(struct config_sandbox, user_tools_per_second, .min = 1, .max = 1000, .def = "20"),
     TEXT(struct config_sandbox, image, ""),
     TEXT_NEEDED(struct config_sandbox, default_profile, "default"),
     {0},

@@ -75,6 +75,7 @@ const char config_template[] =
     "  user_tools_gid: 10003\n"
     "  user_tools_timeout_seconds: 600         # of one run\n"
     "  user_tools_at_once: 8                   # runs in one sandbox\n"
+    "  user_tools_per_second: 20               # runs that begin, one sandbox's\n"
     "  image: \"\"                               # of the default profile, for engine: docker\n"
     "  default_profile: default\n"
     "\n"

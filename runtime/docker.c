@@ -15,6 +15,7 @@
 
 #include "leasehold/clock.h"
 #include "leasehold/process.h"
+#include "rundir.h"
 #include "use_stats.h"
 
 #define ARENA_MAX  (1024u * 1024)
@@ -205,13 +206,10 @@ static void groups_read(int64_t pid, char *ret, size_t size)
         fclose(f);
 }
 
-static int docker_stats(struct engine *g, const char *run_path, const struct engine_handle *h,
-                        struct engine_stats *ret, struct err *e)
+int docker_use_of(const struct engine_handle *h, struct engine_stats *ret, struct err *e)
 {
     struct engine_stats use = USE_UNKNOWN;
     char groups[8192];
-    (void)g;
-    (void)run_path;
     if (!is_seen_alive(h))
         return err_set(e, ERR_SESSION_NOT_RUNNING, "the sandbox has ended");
     groups_read(h->pid, groups, sizeof(groups));
@@ -220,6 +218,15 @@ static int docker_stats(struct engine *g, const char *run_path, const struct eng
         return -1;
     *ret = use;
     return 0;
+}
+
+static int docker_stats(struct engine *g, const char *run_path, const struct engine_handle *h,
+                        struct engine_stats *ret, struct err *e)
+{
+    return docker_use_of(h, ret, e) < 0 ||
+                   docker_tools_use_add((struct engine_docker *)g, run_path, ret, e) < 0
+               ? -1
+               : 0;
 }
 
 struct listing {
@@ -353,6 +360,10 @@ int engine_docker_new(const struct config *cfg, const char *bin_dir, struct engi
     if (d->bin_dir == NULL || d->run_dir == NULL)
         err_sys(e, ERR_ENGINE_UNAVAILABLE, errno, "the directories of the programs and of run_dir");
     if (d->bin_dir == NULL || d->run_dir == NULL || docker_api_new(&cfg->docker, &d->api, e) < 0) {
+        docker_free(&d->base);
+        return -1;
+    }
+    if (rundir_unmount_left(d->run_dir, e) < 0) {
         docker_free(&d->base);
         return -1;
     }

@@ -58,6 +58,10 @@ void docker_name(const char *session, char ret[static DOCKER_NAME_MAX]);
 void docker_handle_fill(struct engine_docker *d, const struct docker_container *c,
                         struct engine_handle *ret);
 
+/* Of one container (docker.c). */
+int docker_use_of(const struct engine_handle *h, struct engine_stats *ret,
+                  struct err *e) MUST_CHECK;
+
 /*
  * The container of the user's tools (docker_tools.c), named after its session. What goes wrong with it is
  * told by KEEP_TOOLS_FILE alone.
@@ -66,6 +70,10 @@ struct docker_body;
 void docker_tools_start(struct engine_docker *d, const struct docker_body *like,
                         int64_t timeout_ms);
 void docker_tools_look(struct engine_docker *d, const struct engine_spec *spec);
+/* What it uses is the session's, too. Nothing is added for one that is not there any more. */
+struct engine_stats;
+int docker_tools_use_add(struct engine_docker *d, const char *run_path, struct engine_stats *sum,
+                         struct err *e) MUST_CHECK;
 /* No such container, or a session that never had one: success. */
 int docker_tools_remove(struct engine_docker *d, const char *run_path, struct err *e) MUST_CHECK;
 

@@ -136,6 +136,7 @@ static void tools_command(const struct docker_body *b, struct buf *out)
     word(out, "chat", b->spec->cwd);
     word(out, "tools", t->tools_path);
     word_int(out, "runs", t->at_once);
+    word_int(out, "per_second", t->per_second);
     word_int(out, "timeout_ms", t->timeout_ms);
     word_int(out, "max_ms", b->spec->max_ms);
     buf_add_str(out, "]");

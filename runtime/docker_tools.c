@@ -18,11 +18,12 @@
 #include "docker_body.h"
 #include "leasehold/tool_link.h"
 #include "run_words.h"
+#include "rundir.h"
+#include "use_stats.h"
 
 #define BODY_MAX  (1024u * 1024)
 #define ARENA_MAX (1024u * 1024)
-#define CHAT_DIR  "tools-chat" /* of the run directory */
-#define BOX_OF    "tools"      /* rundir.c */
+#define BOX_OF    "tools" /* rundir.c */
 
 static void name_of(const char *run_path, char ret[static DOCKER_NAME_MAX])
 {
@@ -82,14 +83,6 @@ static int chat_mount(const struct docker_body *b, const char *target, struct er
     return status == 0 ? 0 : -1;
 }
 
-/* Whoever has it open or mounted keeps it. */
-static void chat_unmount(const char *target)
-{
-    while (umount2(target, MNT_DETACH | UMOUNT_NOFOLLOW) == 0)
-        ;
-    rmdir(target);
-}
-
 /* --- the container --------------------------------------------------------------------------- */
 
 static int create_and_start(struct engine_docker *d, const struct docker_body *b, const char *name,
@@ -124,14 +117,14 @@ static int start(struct engine_docker *d, const struct docker_body *like, int64_
         return err_set(e, ERR_SANDBOX_START_FAILED,
                        "the engine maps the ids of containers to others");
     name_of(b.spec->run_path, name);
-    if (path_in(b.spec->run_path, CHAT_DIR, chat, e) < 0)
+    if (path_in(b.spec->run_path, RUNDIR_TOOLS_CHAT, chat, e) < 0)
         return -1;
     b.tools_chat = chat;
     b.network = config_network_names[NETWORK_NONE];
     int rc = chat_mount(&b, chat, e);
     if (rc == 0)
         rc = create_and_start(d, &b, name, timeout_ms, e);
-    chat_unmount(chat);
+    rundir_tools_chat_unmount(chat);
     return rc;
 }
 
@@ -159,12 +152,44 @@ void docker_tools_look(struct engine_docker *d, const struct engine_spec *spec)
     arena_free(arena);
 }
 
+int docker_tools_use_add(struct engine_docker *d, const char *run_path, struct engine_stats *sum,
+                         struct err *e)
+{
+    struct arena *arena;
+    struct docker_container c;
+    struct engine_handle h;
+    struct engine_stats use;
+    struct err ended;
+    char name[DOCKER_NAME_MAX], path[PATH_MAX];
+    if (path_in(run_path, BOX_OF, path, e) < 0)
+        return -1;
+    if (access(path, F_OK) != 0)
+        return 0;
+    arena = arena_new(ARENA_MAX);
+    if (arena == NULL)
+        return err_set(e, ERR_INTERNAL, "no memory for a container");
+    name_of(run_path, name);
+    int rc = docker_container_get(d->api, name, arena, &c, e);
+    if (rc == 0)
+        docker_handle_fill(d, &c, &h);
+    arena_free(arena);
+    if (rc < 0)
+        return e->code == ERR_NOT_FOUND ? 0 : -1;
+    if (docker_use_of(&h, &use, &ended) == 0) {
+        sum->cpu_usage_us += use.cpu_usage_us;
+        sum->memory_bytes += use.memory_bytes;
+        sum->memory_peak_bytes += use.memory_peak_bytes;
+        sum->pids += use.pids;
+    }
+    return 0;
+}
+
 int docker_tools_remove(struct engine_docker *d, const char *run_path, struct err *e)
 {
     char name[DOCKER_NAME_MAX], path[PATH_MAX];
-    if (path_in(run_path, CHAT_DIR, path, e) < 0)
+    if (path_in(run_path, RUNDIR_TOOLS_CHAT, path, e) < 0)
         return -1;
-    chat_unmount(path); /* of a start that was cut off */
+    rundir_tools_chat_unmount(path); /* of a start that was cut off */
     if (path_in(run_path, BOX_OF, path, e) < 0)
         return -1;
     /* No run directory at all: it does not say that there is none. */

@@ -47,6 +47,7 @@ static void fill_tools(struct host_binds *b, const struct config_sandbox *cfg,
         .tools_path = cfg->user_tools_mount_path,
         .timeout_ms = cfg->user_tools_timeout_seconds * 1000,
         .at_once = cfg->user_tools_at_once,
+        .per_second = cfg->user_tools_per_second,
     };
 }
 

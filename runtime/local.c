@@ -426,7 +426,8 @@ int engine_local_new(const struct config *cfg, const char *bin_dir, struct engin
     if (l->bin_dir == NULL)
         err_sys(e, ERR_ENGINE_UNAVAILABLE, errno, "the directory of the programs");
     if (l->bin_dir == NULL ||
-        local_probe(l->bin_dir, uid, gid, ungrouped, sizeof(ungrouped), e) < 0) {
+        local_probe(l->bin_dir, uid, gid, ungrouped, sizeof(ungrouped), e) < 0 ||
+        rundir_unmount_left(l->run_dir, e) < 0) {
         local_free(&l->base);
         return -1;
     }

@@ -148,6 +148,7 @@ static void record_tools(struct spec_out *o, const struct engine_spec *spec, con
     RECORD(o, "arg=chat=", spec->cwd);
     RECORD(o, "arg=tools=", t->tools_path);
     record_number(o, "arg=runs", t->at_once);
+    record_number(o, "arg=per_second", t->per_second);
     record_number(o, "arg=timeout_ms", t->timeout_ms);
     record_number(o, "own_pids", TOOL_OWN_PIDS + t->at_once);
 }

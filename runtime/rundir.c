@@ -3,9 +3,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/openat2.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -145,4 +148,27 @@ int rundir_each(const char *run_dir,
         rc = err_sys(e, ERR_SANDBOX_LIST_FAILED, errno, "list the run directory");
     closedir(dir);
     return rc;
+}
+
+void rundir_tools_chat_unmount(const char *path)
+{
+    while (umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) == 0)
+        ;
+    rmdir(path);
+}
+
+static int unmount_one(void *ctx, const struct id *session_id, struct err *e)
+{
+    char path[PATH_MAX];
+
+    (void)e;
+    if ((size_t)snprintf(path, sizeof path, "%s/%s/" RUNDIR_TOOLS_CHAT, (const char *)ctx,
+                         ID_STR(session_id)) < sizeof path)
+        rundir_tools_chat_unmount(path);
+    return 0;
+}
+
+int rundir_unmount_left(const char *run_dir, struct err *e)
+{
+    return rundir_each(run_dir, unmount_one, (void *)(uintptr_t)run_dir, e);
 }

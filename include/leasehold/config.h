@@ -68,7 +68,8 @@ struct config_profile {
 struct config_sandbox {
     int engine; /* enum config_engine */
     int64_t ttl_seconds, max_ttl_seconds, cleanup_interval_seconds, start_timeout_seconds, uid, gid;
-    int64_t user_tools_uid, user_tools_gid, user_tools_timeout_seconds, user_tools_at_once;
+    int64_t user_tools_uid, user_tools_gid, user_tools_timeout_seconds, user_tools_at_once,
+        user_tools_per_second;
     char *chats_root, *dependencies_host_path, *lambda_tools_host_path, *chat_mount_path,
         *dependencies_mount_path, *lambda_tools_mount_path, *user_tools_mount_path, *image,
         *default_profile;

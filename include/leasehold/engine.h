@@ -40,7 +40,7 @@ struct engine_tools {
     const struct engine_bind *binds; /* writable: with the agent's files as the tools' own */
     size_t binds_n;
     const char *tools_path; /* of them, where they are in both sandboxes */
-    int64_t timeout_ms, at_once;
+    int64_t timeout_ms, at_once, per_second;
 };
 
 /* What an image says of itself; in the arena of who has asked. */

@@ -1,8 +1,8 @@
 /*
- * leasetools chat=PATH tools=PATH runs=N [timeout_ms=N] [max_ms=N] [memory_bytes=N] [pids=N]
+ * leasetools chat=PATH tools=PATH runs=N per_second=N [timeout_ms=N] [max_ms=N] [memory_bytes=N] [pids=N]
  *
  * Pid 1 of a session's second sandbox: runs the user's tools that the agent may run and not read
- * (leasehold/tool_link.h), `runs` at once. Its uid is the tools' and nobody else's; the chat's files are
+ * (leasehold/tool_link.h), `runs` at once, and `per_second` that begin. Its uid is the tools' and nobody else's; the chat's files are
  * mounted so that they look like its own. After max_ms it ends, for a gateway that does not come back.
  */
 #include <errno.h>
@@ -30,6 +30,7 @@
 #include "tool_run.h"
 #include "tool_runs.h"
 
+#define SECOND_US   1000000
 #define RUNS_MAX    64
 #define TAKEN_MS    120000 /* for the gateway, whose start has the sandbox itself to wait for, too */
 #define LOOK_NS     2000000L
@@ -40,7 +41,9 @@
 
 struct tools {
     struct tool_rules rules;
-    uint64_t runs_max, max_ms;
+    uint64_t runs_max, per_second, max_ms;
+    int64_t until_ms; /* of our own time; 0: none */
+    int64_t paced_us; /* when those that have begun would have, one by one */
     int listen_fd, sig_fd;
     timer_t timer;        /* interrupts what would block */
     pid_t runs[RUNS_MAX]; /* 0: free */
@@ -74,13 +77,16 @@ static int take_words(struct tools *t, char **words)
     for (; *words != NULL; words++)
         if (!take_path(*words, "chat=", &r->chat) && !take_path(*words, "tools=", &r->tools) &&
             !take_number(*words, "runs=", &t->runs_max) &&
+            !take_number(*words, "per_second=", &t->per_second) &&
             !take_number(*words, "timeout_ms=", &r->timeout_ms) &&
             !take_number(*words, "max_ms=", &t->max_ms) &&
             !take_number(*words, "memory_bytes=", &r->memory_bytes) &&
             !take_number(*words, "pids=", &r->pids))
             return -1;
-    return r->chat != NULL && r->tools != NULL && t->runs_max > 0 && t->runs_max <= RUNS_MAX ? 0
-                                                                                             : -1;
+    return r->chat != NULL && r->tools != NULL && t->runs_max > 0 && t->runs_max <= RUNS_MAX &&
+                   t->per_second > 0 && t->per_second <= SECOND_US
+               ? 0
+               : -1;
 }
 
 /* ---- start ---- */
@@ -143,11 +149,12 @@ static int wait_taken(const struct tools *t)
     return 0;
 }
 
-static int end_after(uint64_t ms)
+static int end_after(struct tools *t, uint64_t ms)
 {
-    struct itimerval t = {
+    t->until_ms = ms > 0 ? mono_ms() + (int64_t)ms : 0;
+    struct itimerval once = {
         .it_value = {.tv_sec = (time_t)(ms / 1000), .tv_usec = (suseconds_t)(ms % 1000 * 1000)}};
-    return setitimer(ITIMER_REAL, &t, NULL);
+    return setitimer(ITIMER_REAL, &once, NULL);
 }
 
 static int open_all(struct tools *t)
@@ -161,7 +168,7 @@ static int open_all(struct tools *t)
     t->sig_fd = open_signals();
     t->listen_fd = t->sig_fd < 0 || open_timer(t) < 0 ? -1 : open_socket();
     t->rules.runs_fd = t->listen_fd < 0 ? -1 : tool_runs_open();
-    return t->rules.runs_fd < 0 || end_after(t->max_ms) < 0 ? -1 : wait_taken(t);
+    return t->rules.runs_fd < 0 || end_after(t, t->max_ms) < 0 ? -1 : wait_taken(t);
 }
 
 /* ---- runs ---- */
@@ -219,15 +226,31 @@ static void reap(struct tools *t)
     settle(t);
 }
 
-/* False: our time is over. */
+/* False: our time is over. The signal alone does not say so, as tools can send it. */
 static bool on_signals(struct tools *t)
 {
     struct signalfd_siginfo info;
-    bool over = false;
     while (read(t->sig_fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
-        over |= info.ssi_signo == SIGALRM;
+        ;
     reap(t);
-    return !over;
+    return t->until_ms == 0 || mono_ms() < t->until_ms;
+}
+
+/* How long until one more may begin: as many as may run are let in at once. Meanwhile who asks waits in
+ * the socket's queue. */
+static int pace_ms(const struct tools *t)
+{
+    int64_t step_us = SECOND_US / (int64_t)t->per_second;
+    int64_t ahead_us = t->paced_us - mono_ms() * 1000 - step_us * ((int64_t)t->runs_max - 1);
+    return ahead_us > 0 ? (int)(ahead_us / 1000) + 1 : 0;
+}
+
+static void pace_count(struct tools *t)
+{
+    int64_t now_us = mono_ms() * 1000;
+    if (t->paced_us < now_us)
+        t->paced_us = now_us;
+    t->paced_us += SECOND_US / (int64_t)t->per_second;
 }
 
 /* With a connection goes what is on its way in it, a socket maybe that the asker has told to linger at
@@ -247,6 +270,7 @@ static bool on_asker(struct tools *t)
     int fd = accept4(t->listen_fd, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0)
         return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
+    pace_count(t);
     begin(t, fd);
     close_asker(t, fd);
     return true;
@@ -257,7 +281,8 @@ static void serve(struct tools *t)
     for (bool paused = false;;) {
         struct pollfd p[] = {{.fd = t->sig_fd, .events = POLLIN},
                              {.fd = t->listen_fd, .events = POLLIN}};
-        if (poll(p, paused ? 1 : 2, paused ? PAUSE_MS : -1) < 0)
+        int wait_ms = paused ? PAUSE_MS : pace_ms(t);
+        if (poll(p, wait_ms > 0 ? 1 : 2, wait_ms > 0 ? wait_ms : -1) < 0)
             continue;
         if (p[0].revents != 0 && !on_signals(t))
             return;

@@ -8,6 +8,7 @@ import time
 import unittest
 
 from docker import Docker, busybox, glibc
+from engine_proxy import HANG, EngineProxy, answer
 from user_tools import SECRET, ToolSession
 
 DYNAMIC = '#include <stdio.h>\nint main(int n, char **v) { printf("dynamic %s\\n", v[1]); return 9; }'
@@ -196,6 +197,50 @@ class UserToolsDocker(unittest.TestCase):
         run = self.s.open()
         self.assertEqual(run("/workspace/chat/lingerer"), (0, "sent 5"))
         self.assertEqual(run("sleep 1; /opt/user-tools/says"), (0, "said"))
+
+    def stats(self):
+        return self.s.gateway.expect(200, "GET", f"/sandboxes/{self.s.session}/stats")
+
+    def wait(self, what, condition, seconds=20):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, what)
+            time.sleep(0.05)
+
+    def test_what_tools_use_is_their_sessions(self):
+        self.s.script("holds", "x=$(head -c 30000000 /dev/zero | tr '\\0' x); "
+                               "for i in 1 2 3; do sleep 60 & done; echo > holding; wait")
+        run = self.s.open()
+        before = self.stats()
+        run("cd /workspace/chat; (/opt/user-tools/holds </dev/null >/dev/null 2>&1 &)")
+        self.wait("holding", lambda: os.path.exists(os.path.join(self.s.files, "holding")))
+        after = self.stats()
+        self.assertEqual(after["pids"] - before["pids"], 6)  # lease-tool, its minder, the tool, three of it
+        self.assertGreater(after["memory_bytes"] - before["memory_bytes"], 25_000_000)
+        self.assertGreater(after["memory_peak_bytes"] - before["memory_peak_bytes"], 25_000_000)
+        self.assertGreater(after["cpu_usage_us"], before["cpu_usage_us"])
+
+    def chats_mounted(self):
+        with open("/proc/self/mountinfo", encoding="utf-8") as mounts:
+            return [line.split()[4] for line in mounts if self.s.gateway.dir in line and "/tools-chat" in line]
+
+    def test_a_gateway_that_dies_in_a_start_leaves_no_mount(self):
+        proxy = EngineProxy(self, self.docker.socket)
+        self.s = ToolSession(self, {"docker": {"base_url": proxy.url}}, docker=self.docker)
+        self.s.script("says", "echo said")
+        proxy.rule = lambda method, path: HANG if path.endswith("/start") else None
+        body = {"chat_id": self.s.chat, "wait": False}
+        self.s.gateway.expect(202, "POST", "/sandboxes", body)
+        self.wait("the start", lambda: self.containers() == ["tools"] and self.chats_mounted())
+        self.s.gateway.kill9()
+        self.assertEqual(len(self.chats_mounted()), 1)
+        proxy.rule = lambda method, path: answer(500)  # nothing that depends on it can be tidied up
+        self.s.put("kept", "kept")
+        self.s.gateway.start()
+        self.assertEqual(self.chats_mounted(), [])
+        proxy.rule = lambda method, path: None
+        self.wait("nothing left", lambda: self.containers() == [])
+        self.assertTrue(os.path.exists(os.path.join(self.s.files, "kept")))
 
     def test_a_tool_ends_with_its_agent_and_the_rest_after_the_gateways_return(self):
         self.s.script("beats", "while :; do echo b >> beat; sleep 0.1; done")

@@ -81,7 +81,7 @@ STOPS_ITS_MINDER = """
 
 # A tool that the agent has talked into anything: what could it break?
 SUBVERTED = """
-    import os
+    import os, resource
     for path in ("/run/leasehold/runs", "/run/leasehold/tools/x", "/opt/user-tools/own",
                  "/run/leasehold/x", "/x", "/opt/x"):
         try:
@@ -95,6 +95,16 @@ SUBVERTED = """
             print("opened", path)
         except OSError:
             pass
+    for pid in (1, os.getppid()):
+        for what in (resource.RLIMIT_NOFILE, resource.RLIMIT_CPU):
+            try:
+                resource.prlimit(pid, what, (0, 0))
+                print("limited", pid)
+            except PermissionError:
+                pass
+    for sig in range(1, 65):
+        if sig not in (9, 19, 32, 33):
+            os.kill(1, sig)
     os.symlink("/run/leasehold/tools/sock", "s") if not os.path.lexists("s") else None
     print(os.getuid(), os.getgid(), os.getgroups(), open("/proc/self/status").read().count("NoNewPrivs:\\t1"))
     print([l.split()[1] for l in open("/proc/self/status") if l.startswith("Cap")], flush=True)
@@ -203,9 +213,20 @@ class Hostile(unittest.TestCase):
             status, output = run("/opt/user-tools/own")
             self.assertNotIn("wrote", output)
             self.assertNotIn("opened", output)
+            self.assertNotIn("limited", output)
             self.assertIn("10003 10003 [] 1", output)
             self.assertEqual(set(re.findall("'([0-9a-f]{16})'", output)), {"0" * 16})
         self.assertEqual(run("sleep 0.3; /opt/user-tools/fine"), (0, "fine"))
+
+    def test_more_runs_than_may_begin_wait_for_their_turn(self):
+        self.s = ToolSession(
+            self, {"sandbox": {"user_tools_at_once": 2, "user_tools_per_second": 4}}
+        )
+        self.s.script("own", "exit 0")
+        run = self.s.open()
+        begun = time.monotonic()
+        self.assertEqual(run("for i in 1 2 3 4 5 6 7 8; do /opt/user-tools/own || echo no; done"), (0, ""))
+        self.assertGreaterEqual(time.monotonic() - begun, 1.25)  # two at once, then one each 0.25 s
 
     def test_a_descriptor_opens_nothing(self):
         self.s.script("shows", "cat /dev/stdin")

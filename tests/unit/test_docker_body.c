@@ -193,14 +193,16 @@ static void tools_have_a_container_that_is_held_the_same(void **state)
                                        .binds_n = 2,
                                        .tools_path = "/opt/user-tools",
                                        .timeout_ms = 600,
-                                       .at_once = 4};
+                                       .at_once = 4,
+                                       .per_second = 7};
     profile.command = (struct list){(void *)shell, 3};
     spec.tools = &tools;
     body.tools_chat = "/run/lh/s/mapped";
     write_it();
     assert_has("\"User\":\"9:10\"");
     assert_has("\"Entrypoint\":[\"/run/leasehold/leasetools\",\"chat=/workspace/chat\","
-               "\"tools=/opt/user-tools\",\"runs=4\",\"timeout_ms=600\",\"max_ms=5000\"]");
+               "\"tools=/opt/"
+               "user-tools\",\"runs=4\",\"per_second=7\",\"timeout_ms=600\",\"max_ms=5000\"]");
     assert_has("\"Cmd\":[]");
     assert_has("\"leasehold.kind\":\"tools\"");
     assert_has("\"CapDrop\":[\"ALL\"]");
