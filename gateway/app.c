@@ -168,6 +168,7 @@ static void on_term(void *ctx)
     log_event(a->s.log, LOG_INFO, "stopping", LF_INT("work", work_left(&a->s)));
     server_stop_accepting(a->s.server);
     artifacts_drain(a->s.artifacts);
+    spools_drain(a->s.spools);
     bot_ws_drain(a->s.bots);
     streams_drain(a->s.streams);
     sessions_draining(a->s.sessions);

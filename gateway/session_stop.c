@@ -210,9 +210,10 @@ static int stop_host(struct services *s, struct stopping *st, struct err *e)
     struct last_words_taken taken = {.s = s, .sandbox = &st->sandbox};
     struct sandbox_door_gone gone = {.ctx = &taken, .fn = take_last_words};
     int rc = session_host_stop(s, &st->sandbox, st->o->grace_ms, &gone, st->o->trace, e);
+    bool waited = taken.last != NULL;
 
     spools_finish_end(taken.last);
-    if (!rc) /* what its tools did becomes known with their end */
+    if (!rc && !waited) /* what its tools did becomes known with their end */
         spools_finish(s, &st->o->session_id, &st->sandbox.chat_id);
     return rc;
 }

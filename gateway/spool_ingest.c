@@ -16,6 +16,7 @@
 
 struct ingest {
     struct services *s;
+    struct spool_turn *turn;
     int fd;
     int64_t end; /* of the file when we came: what is said meanwhile is for the next time */
     struct chat_log log;
@@ -138,15 +139,22 @@ static int ingest_chunk(struct ingest *in, bool *ret_more, struct err *e)
     return 0;
 }
 
+static bool turn_is_over(const struct ingest *in)
+{
+    return atomic_load(in->turn->stop) || clock_boot_us(in->s->clock) >= in->turn->until_us;
+}
+
 static int ingest_all(struct ingest *in, const struct id *session_id, struct err *e)
 {
-    bool more = true;
+    bool more;
 
     if (find_start(in, session_id, e))
         return -1;
-    while (more)
+    do {
         if (ingest_chunk(in, &more, e))
             return -1;
+    } while (more && !turn_is_over(in));
+    in->turn->more = more;
     return 0;
 }
 
@@ -203,6 +211,8 @@ static int ingest_open(struct ingest *in, const struct sandbox *row, const char 
     chat_log_close(&in->log);
     if (rc)
         return -1;
+    if (in->turn->more)
+        return 0;
     if (final)
         return finish(in, &row->session_id, path, e);
     return in->broken ? err_set(e, ERR_INTERNAL, "the spool is broken at byte %lld",
@@ -210,13 +220,15 @@ static int ingest_open(struct ingest *in, const struct sandbox *row, const char 
                       : 0;
 }
 
-int spool_ingest(struct services *s, const struct id *session_id, bool final, struct err *e)
+int spool_ingest(struct services *s, const struct id *session_id, bool final,
+                 struct spool_turn *turn, struct err *e)
 {
     struct sandbox row = {.session_id = *session_id};
     struct ingest *in;
     char path[4096];
     int fd, rc;
 
+    turn->more = false;
     if (spool_path(s, session_id, path, sizeof path, e))
         return -1;
     fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
@@ -227,6 +239,7 @@ int spool_ingest(struct services *s, const struct id *session_id, bool final, st
             : err_set(e, ERR_INTERNAL, "no memory to take in a spool");
     if (!rc) {
         in->s = s;
+        in->turn = turn;
         in->fd = fd;
         in->broken = false;
         rc = ingest_open(in, &row, path, final, e);

@@ -2,6 +2,8 @@
 #ifndef GATEWAY_SPOOL_INGEST_H
 #define GATEWAY_SPOOL_INGEST_H
 
+#include <stdatomic.h>
+
 #include "services.h"
 
 #define SPOOL_DIR "spool" /* in storage.data_dir */
@@ -10,9 +12,17 @@
 int spool_path(const struct services *s, const struct id *session_id, char *ret, size_t size,
                struct err *e) MUST_CHECK;
 
-/* Takes in what has come since the last time. `final`: nothing more will; then it is removed. No
- * spool is a success, and after a failure nothing is lost: call again. */
+/* How long one call goes on: an agent may say in a second what takes a minute to take in. */
+struct spool_turn {
+    const atomic_bool *stop; /* the gateway ends */
+    int64_t until_us;        /* boot clock */
+    bool more;               /* answered: it was over before the spool was */
+};
+
+/* Takes in what has come since the last time, or the next part of that. `final`: nothing more will come;
+ * then it is removed, once all is in. No spool is a success, and after a failure nothing is lost: call
+ * again. */
 int spool_ingest(struct services *s, const struct id *session_id, bool final,
-                 struct err *e) MUST_CHECK;
+                 struct spool_turn *turn, struct err *e) MUST_CHECK;
 
 #endif

@@ -19,6 +19,7 @@
 
 #define WAITING_MAX   (64 * 1024 * 1024) /* bytes in a spool for us, while we are away or slow */
 #define FINISH_S      10
+#define TURN_US       250000   /* one chat's spool; others want the FILE lane, too */
 #define TELL_EVERY_US 60000000 /* a fault that stays is not told for each message */
 
 /* One spool under way; of its chat's key. */
@@ -28,6 +29,7 @@ struct ingest_job {
     struct id session_id, chat_id;
     bool final;
     bool again, again_final; /* asked for meanwhile */
+    struct spool_turn turn;
     int rc;
     struct err e;
     UT_hash_handle hh; /* by session_id */
@@ -38,6 +40,7 @@ struct spools { /* loop */
     struct ingest_job *jobs;
     bool looking;
     int64_t told_us;
+    atomic_bool stop; /* any thread: the next start goes on with what is left */
 };
 
 struct spools *spools_new(struct services *s)
@@ -49,6 +52,11 @@ struct spools *spools_new(struct services *s)
         sp->told_us = -TELL_EVERY_US;
     }
     return sp;
+}
+
+void spools_drain(struct spools *sp)
+{
+    atomic_store(&sp->stop, true);
 }
 
 void spools_free(struct spools *sp)
@@ -67,11 +75,17 @@ static void take_tool_runs(struct services *s, const struct id *session_id, bool
         log_error(s->log, "tool_runs_failed", &e, LF_ID("session_id", session_id));
 }
 
+static struct spool_turn turn_of(const struct services *s, int64_t us)
+{
+    return (struct spool_turn){.stop = &s->spools->stop, .until_us = clock_boot_us(s->clock) + us};
+}
+
 static void ingest_run(struct job *job)
 {
     struct ingest_job *j = (struct ingest_job *)((char *)job - offsetof(struct ingest_job, job));
 
-    j->rc = spool_ingest(j->sp->s, &j->session_id, j->final, &j->e);
+    j->turn = turn_of(j->sp->s, TURN_US);
+    j->rc = spool_ingest(j->sp->s, &j->session_id, j->final, &j->turn, &j->e);
     take_tool_runs(j->sp->s, &j->session_id, j->final);
 }
 
@@ -97,8 +111,8 @@ static void ingest_done(struct job *job)
     HASH_DEL(sp->jobs, j);
     if (j->rc)
         tell_failure(sp, j);
-    if (j->again)
-        submit(sp, &j->session_id, &j->chat_id, j->again_final);
+    if (j->again || j->turn.more)
+        submit(sp, &j->session_id, &j->chat_id, j->again_final || (j->turn.more && j->final));
     free(j);
 }
 
@@ -275,7 +289,8 @@ int spools_open(struct services *s, const struct id *session_id, int64_t *ret_ma
 struct spool_last {
     struct job job;
     struct services *s;
-    struct id session_id;
+    struct id session_id, chat_id;
+    struct spool_turn turn;
     atomic_int owners;
     pthread_mutex_t lock;
     pthread_cond_t changed; /* waits by the monotonic clock */
@@ -296,7 +311,8 @@ static void last_run(struct job *job)
     struct spool_last *l = (struct spool_last *)((char *)job - offsetof(struct spool_last, job));
     struct err e;
 
-    if (spool_ingest(l->s, &l->session_id, true, &e)) /* a clean-up round tries again */
+    l->turn = turn_of(l->s, FINISH_S * 1000000LL);
+    if (spool_ingest(l->s, &l->session_id, true, &l->turn, &e)) /* a clean-up round tries again */
         log_error(l->s->log, "history_ingest_failed", &e, LF_ID("session_id", &l->session_id));
     take_tool_runs(l->s, &l->session_id, true);
     pthread_mutex_lock(&l->lock);
@@ -307,10 +323,15 @@ static void last_run(struct job *job)
 
 static void last_done(struct job *job)
 {
-    last_leave((struct spool_last *)((char *)job - offsetof(struct spool_last, job)));
+    struct spool_last *l = (struct spool_last *)((char *)job - offsetof(struct spool_last, job));
+
+    if (l->turn.more)
+        submit(l->s->spools, &l->session_id, &l->chat_id, true);
+    last_leave(l);
 }
 
-static struct spool_last *last_new(struct services *s, const struct id *session_id)
+static struct spool_last *last_new(struct services *s, const struct id *session_id,
+                                   const struct id *chat_id)
 {
     struct spool_last *l = calloc(1, sizeof *l);
     pthread_condattr_t attr;
@@ -320,6 +341,7 @@ static struct spool_last *last_new(struct services *s, const struct id *session_
     l->job = (struct job){.run = last_run, .done = last_done};
     l->s = s;
     l->session_id = *session_id;
+    l->chat_id = *chat_id;
     l->owners = 2;
     pthread_mutex_init(&l->lock, NULL);
     pthread_condattr_init(&attr);
@@ -354,7 +376,7 @@ static bool is_there(struct services *s, const struct id *session_id)
 static struct spool_last *finish_begin(struct services *s, const struct id *session_id,
                                        const struct id *chat_id)
 {
-    struct spool_last *l = is_there(s, session_id) ? last_new(s, session_id) : NULL;
+    struct spool_last *l = is_there(s, session_id) ? last_new(s, session_id, chat_id) : NULL;
     struct err e;
 
     if (!l || !lane_submit_keyed(s->file, chat_id, &l->job, &e))

@@ -12,6 +12,7 @@
 /* Loop thread, at start and end. */
 struct spools *spools_new(struct services *s);
 void spools_free(struct spools *sp);
+void spools_drain(struct spools *sp); /* nothing more is taken in */
 
 /* Loop thread. */
 void spools_activity(struct spools *sp, const struct id *session_id);

@@ -309,6 +309,29 @@ class Kills(History):
         self.assert_markdown_is_the_rows()
 
 
+class Floods(History):
+    LINES = 50000
+    AGENT = f"import sys\nfor i in range({LINES}): print(i)\nsys.stdout.flush()\nsys.stdin.read()"
+
+    def test_a_flood_keeps_no_gateway_from_ending_and_comes_in_whole(self):
+        """In parts: nobody's end or file waits for all that an agent can say."""
+        profile = {"name": "default", "command": ["/usr/bin/python3", "-c", self.AGENT]}
+        gateway = self.start(profiles=[profile])
+        sandbox, grant = gateway.open(self.chat, lease={"scope": ["write"]})
+        client = gateway.connect(grant)
+        spool = os.path.join(self.data, "spool", sandbox["session_id"])
+        wait_for(self, "the flood", lambda: os.path.getsize(spool) > 30 * self.LINES)
+        client.send_text("activity")
+        wait_for(self, "its beginning", lambda: self.taken(spool) > SPOOL_START)
+        self.assertEqual(gateway.stop(), 0)
+        self.assertLess(self.taken(spool), os.path.getsize(spool))
+        gateway.start()
+        self.stop(sandbox)
+        wait_for(self, "its end", lambda: self.spools() == [])
+        self.assertEqual(self.said("agent"), [str(i) for i in range(self.LINES)])
+        self.assert_seqs()
+
+
 class Faults(History):
     def test_a_broken_history_db_is_moved_aside_and_the_chat_goes_on(self):
         gateway = self.start()
