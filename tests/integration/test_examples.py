@@ -111,6 +111,65 @@ def poor_messenger():
     return server
 
 
+FULL_PY = """
+import asyncio, sys
+sys.path.insert(0, sys.argv[1])
+from outbox import Outbox
+taken, empty = [], []
+async def main():
+    away = [True]
+    def post(text):
+        if away[0]:
+            raise OSError("away")
+        taken.append(text)
+    box = Outbox(post, lambda: empty.append(len(taken)), most=10)
+    for n in range(1000):
+        box.add(f"{n:04}")
+    await asyncio.sleep(0.05)
+    away[0] = False
+    await box.task
+    box.add("x" * 100)
+    await box.task
+asyncio.run(main())
+print(taken, empty)
+"""
+FULL_MJS = """
+const { Outbox } = await import(process.argv[1] + "/outbox.mjs");
+const taken = [], empty = [];
+let away = true, over;
+const post = async (text) => {
+  if (away) throw new Error("away");
+  taken.push(text);
+  return { ok: true, status: 200 };
+};
+const box = new Outbox(post, () => { empty.push(taken.length); over(); }, 10);
+const emptied = () => new Promise((resolve) => (over = resolve));
+for (let n = 0; n < 1000; n++) box.add(String(n).padStart(4, "0"));
+setTimeout(() => (away = false), 50);
+await emptied();
+box.add("x".repeat(100));
+await emptied();
+console.log(`['${taken.join("', '")}'] [${empty.join(", ")}]`);
+"""
+
+
+class Outboxes(unittest.TestCase):
+    """A messenger that stays away costs a bot no more memory than is said, and people learn of it."""
+
+    def check(self, command, bot):
+        done = subprocess.run([*command, os.path.join(EXAMPLES, bot)], capture_output=True, text=True,
+                              timeout=60, check=True)  # fmt: skip
+        told = "(998 messages got lost: too much waited)"
+        self.assertEqual(done.stdout.splitlines()[-1],
+                         f"{['0000', '0001', told, 'x' * 100]} [3, 4]", done.stderr)  # fmt: skip
+
+    def test_what_waits_for_a_messenger_is_bounded_in_python(self):
+        self.check(["/usr/bin/python3", "-c", FULL_PY], "bot-python")
+
+    def test_what_waits_for_a_messenger_is_bounded_in_node(self):
+        self.check(["node", "--input-type=module", "-e", FULL_MJS], "bot-node")
+
+
 class Chat(unittest.TestCase):
     """What every bot must do."""
 

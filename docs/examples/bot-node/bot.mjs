@@ -53,7 +53,9 @@ function post(person, text) {
 }
 
 function send(person, text) {
-  if (!outboxes.has(person)) outboxes.set(person, new Outbox((text) => post(person, text)));
+  if (!outboxes.has(person)) {
+    outboxes.set(person, new Outbox((text) => post(person, text), () => outboxes.delete(person)));
+  }
   outboxes.get(person).add(text);
 }
 

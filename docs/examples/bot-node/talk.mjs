@@ -3,6 +3,7 @@
 import WebSocket from "ws";
 
 const AGAIN_MS = 300; // a door that is not live yet, or a connection that broke
+const WAITING_MAX = 1_000_000; // characters that the agent has not been given yet
 
 export class Talk {
   #waiting = []; // said, and not at the door yet
@@ -15,7 +16,10 @@ export class Talk {
 
   say(text) {
     // A door that is closing drops without a word what it is given.
-    if (this.ready && this.door.readyState === WebSocket.OPEN) this.door.send(text);
+    const open = this.ready && this.door.readyState === WebSocket.OPEN;
+    const before = open ? this.door.bufferedAmount : this.#waiting.reduce((n, t) => n + t.length, 0);
+    if (before > 0 && before + text.length > WAITING_MAX) this.onText("(not passed on: the agent does not listen)");
+    else if (open) this.door.send(text);
     else this.#waiting.push(text);
   }
 

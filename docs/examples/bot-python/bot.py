@@ -121,7 +121,8 @@ class Bot:
     def send(self, person, text):
         if person not in self.outboxes:
             self.outboxes[person] = Outbox(
-                lambda text: self.ask("/send", {"person": person, "text": text})
+                lambda text: self.ask("/send", {"person": person, "text": text}),
+                lambda: self.outboxes.pop(person),
             )
         self.outboxes[person].add(text)
 

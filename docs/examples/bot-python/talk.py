@@ -12,6 +12,7 @@ from gateway import Refused
 
 AGAIN = (4503, 1006, 1013)  # a door that is not live yet, or a connection that broke
 AGAIN_S = 0.3
+WAITING_MAX = 1_000_000  # characters that the agent has not been given yet
 
 
 def seconds_until(text):
@@ -23,11 +24,16 @@ class Talk:
         self.gateway, self.user_id, self.chat_id = gateway, user_id, chat_id
         self.on_text, self.on_end = on_text, on_end
         self.said, self.unsent = asyncio.Queue(), None
+        self.said_size = 0
         self.grant, self.lease_id, self.why = None, None, None
         self.task = asyncio.create_task(self._run())
 
     def say(self, text):
+        if self.said_size and self.said_size + len(text) > WAITING_MAX:
+            self.on_text("(not passed on: the agent does not listen)")
+            return
         self.said.put_nowait(text)
+        self.said_size += len(text)
 
     def end(self, why):
         """The next thing the person says begins a new one."""
@@ -104,4 +110,5 @@ class Talk:
             if self.unsent is None:
                 self.unsent = await self.said.get()
             await door.send(self.unsent)
+            self.said_size -= len(self.unsent)
             self.unsent = None  # only now: what a door that breaks did not take is for the next
