@@ -253,7 +253,9 @@ class Log(unittest.TestCase):
         slow = Bot(self, gateway, gateway.admin_key, rcvbuf=4096)
         since = slow.subscribe("all")
         reason = "r" * 60
+        deadline = time.monotonic() + 60
         while not gateway.log_lines("ws_slow_reader"):
+            self.assertLess(time.monotonic(), deadline)
             self.grants(gateway, session, 500)
             gateway.expect((200, 202), "POST", "/leases/revoke",
                            {"selector": {"session_id": session}, "reason": reason})

@@ -328,7 +328,9 @@ class Killed(unittest.TestCase):
         self.lock = threading.Lock()
 
     def until_answered(self, keyed, path, body):
+        deadline = time.monotonic() + 60
         while True:
+            self.assertLess(time.monotonic(), deadline)
             try:
                 status, _, answer = keyed.post(path, body)
             except (OSError, http.client.HTTPException):

@@ -262,7 +262,9 @@ class BulkOfAll(unittest.TestCase):
         thread = threading.Thread(target=issue)
         thread.start()
         try:
+            deadline = time.monotonic() + 20
             while not racing:
+                self.assertLess(time.monotonic(), deadline)
                 time.sleep(0.001)
             answer = self.revoke({"all": True})
         finally:

@@ -275,11 +275,12 @@ class Rgw(Server):
         while time.monotonic() < until:
             # It may lose a race with the new monitor, and ends: once more.
             osd = self.spawn("osd", "ceph-osd", "-c", self.conf, "-i", "0", "-f")
-            while osd.poll() is None:
+            while osd.poll() is None and time.monotonic() < until:
                 if '"state": "active"' in self.admin_socket("osd.0", "status"):
                     return
                 time.sleep(0.1)
-            self.children.remove(osd)
+            if osd.poll() is not None:
+                self.children.remove(osd)
         raise RuntimeError(f"ceph-osd did not start: see {self.dir}")
 
 
