@@ -19,7 +19,8 @@ enum http_verdict {
     HTTP_FAILED,       /* 412 */
 };
 
-/* `etag`: a strong one with its quotes; NULL: there is no such file. `modified_s`: since the epoch. */
+/* `etag`: a strong one with its quotes; "": none is known of the file, so that it is none of those that
+ * are named; NULL: there is no such file. `modified_s`: since the epoch. */
 enum http_verdict http_when(const struct op_when *w, const char *etag, int64_t modified_s,
                             bool reads);
 

@@ -68,7 +68,9 @@ const struct field sandbox_fields[] = {
     SANDBOX(FIELD_KIND_TIME, expires_at, .flags = FIELD_NULL_ZERO,
             .doc = "when it is stopped unless it is used or renewed"),
     FIELD_OBJECT(struct sandbox_view, isolation, isolation_fields,
-                 .doc = "what stands between the agent and the host"),
+                 .doc =
+                     "what stands between the agent and the host; until the sandbox has run, null "
+                     "but its network"),
     FIELD_OBJPTR(struct sandbox_view, progress, progress_fields, struct pull_progress,
                  .flags = FIELD_OMIT_ZERO,
                  .doc = "of the image that a start waits for; absent otherwise"),

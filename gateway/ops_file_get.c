@@ -153,7 +153,7 @@ static int answer(struct call *c, const struct view *v, struct file_look *l, str
         return err_set(e, ERR_INTERNAL, "no memory for the request");
     g->size = v->file->size_bytes;
     g->type = ((const struct file *)c->result)->content_type;
-    switch (http_when(&c->when, v->etag[0] ? v->etag : NULL, v->modified_s, true)) {
+    switch (http_when(&c->when, v->etag, v->modified_s, true)) {
     case HTTP_FAILED:
         return err_set(e, ERR_PRECONDITION_FAILED, "the file is another by now");
     case HTTP_NOT_MODIFIED:

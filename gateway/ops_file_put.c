@@ -43,10 +43,11 @@ static int take_type(struct put *p, const char *type, struct err *e)
 static int check_conditions(struct put *p, const struct file_look *l, bool there, struct err *e)
 {
     const struct op_when *w = &p->c->when;
-    char etag[80];
+    char etag[80] = "";
 
     p->fresh = !strcmp(w->if_none_match, "*");
-    snprintf(etag, sizeof etag, "\"%s\"", l->file.sha256);
+    if (l->file.sha256[0])
+        snprintf(etag, sizeof etag, "\"%s\"", l->file.sha256);
     if (http_when(w, there ? etag : NULL, l->file.last_update_at / 1000, false) == HTTP_GO_ON)
         return 0;
     return err_set(e, ERR_PRECONDITION_FAILED,

@@ -652,6 +652,9 @@ class Long(FileCase):
         for mark in (b"one", b"other"):
             want = self.make("long", mark)
             self.assertIsNone(self.etag("long"))
+            # It is there, whichever content it has.
+            for condition, status in (("If-Match", 200), ("If-None-Match", 304)):
+                self.assertEqual(self.client.get("long", {condition: "*"}, method="HEAD")[0], status)
             self.eventually(f'"{want}"', lambda: self.etag("long"), timeout=60)
             self.assertEqual([f["sha256"] for f in self.client.list()], [want])
         self.assertEqual(self.client.get("long", {"If-None-Match": f'"{want}"'})[0], 304)

@@ -79,6 +79,34 @@ static void conditions(void **state)
     }
 }
 
+/* As of a long file whose sum is still being made. */
+static void conditions_on_a_file_without_a_tag(void **state)
+{
+    static const char early[] = "Sun, 09 Sep 2001 01:46:39 GMT";
+    static const char same[] = "Sun, 09 Sep 2001 01:46:40 GMT";
+    static const struct {
+        const char *match, *none, *modified, *unmodified;
+        enum http_verdict reads, writes;
+    } cases[] = {
+        {"*", "", "", "", HTTP_GO_ON, HTTP_GO_ON},
+        {ETAG, "", "", "", HTTP_FAILED, HTTP_FAILED},
+        {"\"\"", "", "", "", HTTP_FAILED, HTTP_FAILED},
+        {"", "*", "", "", HTTP_NOT_MODIFIED, HTTP_FAILED},
+        {"", ETAG, "", "", HTTP_GO_ON, HTTP_GO_ON},
+        {"", "\"\"", "", "", HTTP_GO_ON, HTTP_GO_ON},
+        {"", "", same, "", HTTP_NOT_MODIFIED, HTTP_GO_ON},
+        {"", "", "", early, HTTP_FAILED, HTTP_FAILED},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct op_when w =
+            when_of(cases[i].match, cases[i].none, cases[i].modified, cases[i].unmodified);
+        assert_int_equal(http_when(&w, "", AT, true), cases[i].reads);
+        assert_int_equal(http_when(&w, "", AT, false), cases[i].writes);
+    }
+}
+
 static void conditions_on_what_is_not_there(void **state)
 {
     struct op_when match = when_of("*", "", "", ""), none = when_of("", "*", "", "");
@@ -168,6 +196,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dates_in_three_forms),
         cmocka_unit_test(conditions),
+        cmocka_unit_test(conditions_on_a_file_without_a_tag),
         cmocka_unit_test(conditions_on_what_is_not_there),
         cmocka_unit_test(ranges),
         cmocka_unit_test(parts_of_the_same_file),
