@@ -9,6 +9,7 @@
 #include "leasehold/clock.h"
 #include "leasehold/door_proto.h"
 #include "leasehold/json.h"
+#include "leasehold/tcp_reserve.h"
 #include "server_state.h"
 
 #define MISSED_MAX   2            /* pings without an answer */
@@ -108,6 +109,7 @@ void ws_upgrade(struct conn *c, const struct http_head *head, struct http_reques
         http_refuse(c, r, &e);
         return;
     }
+    tcp_reserve_keep(lws_get_socket_fd(c->wsi));
     /* First in the queue, so that the handler may send from ws_open already. */
     c->held = true;
     accept_queue(c, head->field[HDR_WS_KEY]);
@@ -155,6 +157,9 @@ static void close_send(struct conn *c, unsigned code, const char *reason)
     }
     c->state = CONN_WS_CLOSING;
     conn_deadline(c, CONN_WS_CLOSE_MS);
+    if (c->out != NULL || lws_partial_buffered(c->wsi)) {
+        tcp_reserve_use(lws_get_socket_fd(c->wsi));
+    }
     frame_send(c, WS_CLOSE, payload, len);
 }
 

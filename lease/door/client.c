@@ -13,7 +13,7 @@
 #define OUT_BATCH     (128 * 1024)  /* written at once; then others get their turn */
 #define KILL_AFTER_US 100000        /* a peer gets so long to answer a Close */
 #define FLUSH_US      2000000       /* and so long to take the agent's last words */
-#define SLOW_FLUSH_US 5000000       /* or, too far behind, to come to the Close that says so */
+#define SLOW_FLUSH_US 5000000       /* or, too far behind, to answer the Close that says so */
 
 _Static_assert(MSG_PRE >= WS_HEADER_OUT_MAX, "no room for a frame header");
 
@@ -175,6 +175,8 @@ void client_close(struct client *cl, int code)
     bool cut_short = cl->peer.revoked && cl->wire.blocked;
 
     if (cl->step >= CLOSE_STEP_SENT) {
+        /* Nor does one that reads late get what it was sent before. */
+        cut_short |= cl->peer.revoked && cl->close_code == CLOSE_SLOW_READER;
         if (cut_short)
             client_kill(cl);
         return;
@@ -183,8 +185,8 @@ void client_close(struct client *cl, int code)
     client_bridge_leave(cl, false, 0, NULL, 0);
     client_buf_wipe(&cl->stash);
     rx_pause(cl, false); /* for its Close */
-    /* A reader too far behind loses what waits, but not the reason: it gets time to read what is
-     * in the wire's and the kernel's hands, so that the Close can follow. */
+    /* A reader too far behind loses what waits, but not the reason: the kernel takes the rest of the
+     * frame that is under way and the Close behind it, and they arrive whenever it reads. */
     if (cl->peer.revoked || code == CLOSE_SLOW_READER)
         out_drop(cl);
     if (cl->peer.revoked) {
@@ -196,6 +198,8 @@ void client_close(struct client *cl, int code)
     server_dirty(cl->server, cl);
     cl->step = CLOSE_STEP_FLUSH;
     cl->step_until_us = loop_now_us() + (code == CLOSE_SLOW_READER ? SLOW_FLUSH_US : FLUSH_US);
+    if (code == CLOSE_SLOW_READER)
+        wire_last(&cl->wire);
 }
 
 /* What the kernel still holds for a reader that does not read must not arrive after the cut. */
@@ -214,7 +218,8 @@ static void last_is_out(struct client *cl)
     int64_t until_us = loop_now_us() + KILL_AFTER_US;
     int fd = loop_fd_get(cl->wire.watch), unread = 0;
 
-    if (cl->step_until_us > until_us)
+    /* Who reads late and says something would be answered by a reset, before it comes to the Close. */
+    if (cl->step_until_us > until_us && cl->close_code != CLOSE_SLOW_READER)
         cl->step_until_us = until_us;
     if (!cl->peer_closed)
         return;

@@ -10,6 +10,7 @@
 #include <utlist.h>
 
 #include "client.h"
+#include "leasehold/tcp_reserve.h"
 
 #define CLIENTS_MAX     512
 #define AUTH_US         2000000
@@ -70,6 +71,7 @@ static void socket_tune(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every_s, sizeof(every_s));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
+    tcp_reserve_keep(fd);
 }
 
 static void admission_counted(struct server *s, struct client *cl)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "leasehold/door_proto.h"
+#include "leasehold/tcp_reserve.h"
 
 /* A frame, of which messages to the gateway are the longest, and the small ones beside it. */
 #define KEPT_MAX (DOOR_CONTROL_MAX + 64u * 1024u)
@@ -273,6 +274,15 @@ int wire_send(struct wire *w, const struct iovec *frames, int n)
 int wire_flush(struct wire *w)
 {
     return wire_kept(w) > 0 ? wire_send(w, NULL, 0) : 0;
+}
+
+void wire_last(struct wire *w)
+{
+    if (!w->blocked || w->broken)
+        return;
+    tcp_reserve_use(loop_fd_get(w->watch));
+    w->blocked = false;
+    (void)wire_flush(w);
 }
 
 void wire_want(struct wire *w)

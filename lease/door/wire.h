@@ -60,6 +60,9 @@ int wire_send(struct wire *w, const struct iovec *frames, int n);
 int wire_flush(struct wire *w);
 size_t wire_kept(const struct wire *w);
 
+/* The last frames come: what the socket has not taken yet it takes now, if it is not many bytes. */
+void wire_last(struct wire *w);
+
 void wire_want(struct wire *w); /* `writable` is called once, when it is */
 
 void wire_finish(

@@ -5,6 +5,7 @@ Needs root (the door drops to its own uid) and the built programs (LEASEHOLD_BIN
 build/release/bin).
 """
 
+import contextlib
 import json
 import os
 import socket
@@ -481,11 +482,29 @@ class Bridge(DoorTest):
         thread.join(60)
         self.assertEqual(len(got), total)
         self.assertEqual(set(got), {line})
-        # It has a while to come to the Close that says so.
+        # It reads only after the door has closed its end, and comes to the Close that says why.
         close = door.gateway.wait("CLOSE", timeout=20, jti=slow.ready["lease_id"])
         self.assertEqual(close["code"], 1013)
+        self.assertEqual(slow.wait_closed(20), 1013)
         agent.line("after")
         self.assertEqual(fast.recv()[1], b"after")
+
+    def test_a_slow_reader_that_is_revoked_gets_nothing_of_what_waits_for_it(self):
+        door = self.door()
+        agent = door.agent()
+        slow = door.connect(door.grant(), rcvbuf=4096)
+        fast = door.connect(door.grant())
+        reading = threading.Thread(target=lambda: [fast.recv(timeout=20) for _ in range(60)])
+        reading.start()
+        for _ in range(60):
+            agent.line(b"z" * 65000)
+        reading.join(60)  # the slow one is further behind than it may by now
+        door.gateway.op("REVOKE", jti=slow.ready["lease_id"], code=4403)
+        taken = 0
+        with contextlib.suppress(ConnectionResetError):
+            while piece := slow.sock.recv(65536):
+                taken += len(piece)
+        self.assertLess(taken, 200000)
 
     def test_a_single_reader_is_given_time_but_not_for_ever(self):
         door = self.door()
@@ -506,6 +525,7 @@ class Bridge(DoorTest):
         self.assertEqual(close["code"], 1013)
         stop.set()
         thread.join(10)
+        self.assertEqual(client.wait_closed(20), 1013)
 
     def test_an_agent_that_does_not_read_pauses_its_clients(self):
         door = self.door()

@@ -10,6 +10,7 @@ import uuid
 
 from bot import PROTOCOL, Bot
 from gateway import Gateway
+from metrics import Metrics
 from ws import OP_TEXT, WsClosed, WsHandshakeError, frame
 
 MESSAGE_MAX = 256 * 1024
@@ -29,6 +30,12 @@ class Face(unittest.TestCase):
     def bot(self, **options):
         options.setdefault("key", self.gateway.admin_key)
         return Bot(self, self.gateway, **options)
+
+    def until(self, condition, seconds=30):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
 
     def closed_code(self, bot, timeout=10):
         return bot.ws.wait_closed(timeout)
@@ -53,8 +60,8 @@ class Operations(Face):
         more = bot.ok("lease.grant", {"session_id": session, "ttl_s": 30})
         lease = {"lease_id": more["lease"]["lease_id"]}
         second = self.gateway.connect(more)
-        while bot.ok("lease.get", lease)["connections"] != 1:  # the door tells of it beside
-            time.sleep(0.01)
+        # The door tells of it beside.
+        self.until(lambda: bot.ok("lease.get", lease)["connections"] == 1)
         renewed = bot.ok("lease.renew", {**lease, "ttl_s": 60})
         self.assertNotEqual(renewed["token"], more["token"])
         revoked = bot.ok("lease.revoke", {"selector": lease, "reason": "seen", "wait_ms": 5000})
@@ -316,7 +323,8 @@ class Messages(Face):
         slow = self.bot(rcvbuf=4096)
         for _ in range(CALLS_MAX):  # 40 MB of answers
             slow.send("chat.list", args)
-        time.sleep(1)  # nothing is read for so long
+        # Nothing is read until the gateway has closed its end.
+        self.until(lambda: Metrics.of(self.gateway)["leasehold_connections", "websocket"] == 0)
         self.assertEqual(self.closed_code(slow, 30), 1013)
         again = self.bot()
         self.assertEqual(len(again.ok("chat.list", args)["items"]), 40)
