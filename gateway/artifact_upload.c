@@ -292,7 +292,7 @@ static int put(struct artifact_upload *u, struct err *e)
 
 int artifact_upload_store(struct artifact_upload *u, struct err *e)
 {
-    int rc = put(u, e);
+    int rc = artifact_upload_clone(u, e) || put(u, e) ? -1 : 0;
 
     u->unanswered = rc && e->code == ERR_OBJECT_STORE_UNAVAILABLE;
     count(u, rc);

@@ -111,7 +111,7 @@ struct artifact_upload {
     struct artifact a;
     int fd;                    /* the bytes; -1: none yet */
     int64_t at;                /* of it, read or written so far */
-    struct objects_check *sum; /* of what came; NULL: of a file of the chat, which is not ours */
+    struct objects_check *sum; /* of a file that is ours; NULL: fd is the chat's own */
     bool in_store;             /* fd is a file of the store of objects */
     struct artifact_mark mark;
     int64_t began_us;
@@ -127,6 +127,8 @@ int artifact_upload_write(struct artifact_upload *u, const char *data, size_t le
 /* Opens a file of the chat instead, as chatfiles_read_beneath. Sets the size. */
 int artifact_upload_open(struct artifact_upload *u, const struct id *user_id, const char *path,
                          struct err *e) MUST_CHECK;
+/* Has fd be a file of our own instead of the chat's, where that costs no copy of it. */
+int artifact_upload_clone(struct artifact_upload *u, struct err *e) MUST_CHECK;
 int artifact_upload_store(struct artifact_upload *u, struct err *e) MUST_CHECK;
 /* Ends it, whether it is stored or not: without, row and bytes go, or are left to the sweep where the
  * store of objects is away. */

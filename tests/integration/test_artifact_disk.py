@@ -10,20 +10,21 @@ import unittest
 
 from artifact_stores import ArtifactsOnDisk
 from artifacts import MIB, data_of, fetch, wait_for
+from loop_disk import mount_data
+
+
+def written_by(gateway):
+    with open(f"/proc/{gateway.process.pid}/io", encoding="ascii") as io:
+        return int(dict(line.split(": ") for line in io)["wchar"])
 
 
 class OnDisk(ArtifactsOnDisk):
     def test_a_body_is_written_once(self):
         self.make()
-
-        def written():
-            with open(f"/proc/{self.gateway.process.pid}/io", encoding="ascii") as io:
-                return int(dict(line.split(": ") for line in io)["wchar"])
-
         data = data_of(16 * MIB)
-        before = written()
+        before = written_by(self.gateway)
         artifact = self.put(data)
-        self.assertLess(written() - before, 1.5 * len(data))
+        self.assertLess(written_by(self.gateway) - before, 1.5 * len(data))
         self.assertEqual(artifact["sha256"], hashlib.sha256(data).hexdigest())
         self.assertEqual(fetch(self.link(artifact)["url"])[2], data)
         self.gateway.kill9()
@@ -109,6 +110,48 @@ class OnDisk(ArtifactsOnDisk):
             file.write(b"damaged")
         with self.assertRaises(http.client.IncompleteRead):
             fetch(self.link(artifact)["url"])
+
+
+class OnSharedBlocks(ArtifactsOnDisk):
+    def configure(self):
+        mount_data(self, self.gateway, 320 * MIB, "mkfs.xfs", "-q")
+
+    def test_a_file_of_the_chat_is_not_copied_and_is_what_it_was_then(self):
+        self.make()
+        data, path = data_of(16 * MIB), f"/chats/{self.chat['chat_id']}/artifacts"
+        file = self.put_file("long", data)
+        before = written_by(self.gateway)
+        artifact = self.gateway.expect(201, "POST", path, {"path": "long"})
+        self.assertLess(written_by(self.gateway) - before, len(data) // 4)
+        with open(file, "r+b") as changed:
+            changed.write(b"changed")
+        self.assertEqual(artifact["sha256"], hashlib.sha256(data).hexdigest())
+        self.gateway.kill9()
+        self.gateway.start()
+        self.assertEqual(fetch(self.link(artifact)["url"])[2], data)
+        self.assertEqual(len(self.objects()), 1)
+
+
+class OnSmallDisk(ArtifactsOnDisk):
+    def configure(self):
+        mount_data(self, self.gateway, 48 * MIB, "mkfs.ext4", "-q")
+
+    def test_what_does_not_fit_is_507_and_leaves_nothing(self):
+        self.make()
+        before = self.used()
+        kept = self.put(data_of(MIB))
+        free = os.statvfs(os.path.join(self.gateway.dir, "data"))
+        too_long = data_of(free.f_bavail * free.f_frsize + 8 * MIB)
+        self.assertEqual(self.put(too_long, status=507)["code"], "storage_full")
+        self.assertEqual(self.used(), before + MIB)
+        half = data_of(free.f_bavail * free.f_frsize * 2 // 3)
+        self.put_file("half", half)
+        path = f"/chats/{self.chat['chat_id']}/artifacts"
+        self.assertEqual(self.gateway.expect(507, "POST", path, {"path": "half"})["code"], "storage_full")
+        self.assertEqual(self.used(), before + MIB + len(half))
+        self.assertEqual(len(self.objects()), 1)
+        self.put(data_of(MIB))
+        self.assertEqual(fetch(self.link(kept)["url"])[2], data_of(MIB))
 
 
 if __name__ == "__main__":

@@ -65,6 +65,11 @@ class Life:
         self.assertEqual(fetch(self.link(artifact)["url"])[2], b"%PDF")
         named = self.gateway.expect(201, "POST", path, {"path": "out/report.pdf", "name": "r"})
         self.assertEqual(named["name"], "r")
+        long = data_of(2_000_001)
+        self.put_file("long", long)
+        artifact = self.gateway.expect(201, "POST", path, {"path": "long"})
+        self.assertEqual(artifact["sha256"], hashlib.sha256(long).hexdigest())
+        self.assertEqual(fetch(self.link(artifact)["url"])[2], long)
 
     def test_json_is_the_artifact_itself_where_the_query_names_it(self):
         self.make()

@@ -5,7 +5,6 @@ import http.client
 import json
 import os
 import random
-import shutil
 import subprocess
 import threading
 import time
@@ -13,6 +12,7 @@ import unittest
 
 from files import FileClient, recount
 from gateway import BIN, Gateway
+from loop_disk import mount_data
 
 RACE_S = float(os.environ.get("LEASEHOLD_RACE_S", "5"))
 MIB = 1024 * 1024
@@ -191,24 +191,9 @@ class FullDisk(unittest.TestCase):
 
     def setUp(self):
         self.gateway = Gateway.for_test(self, start=False)
-        self.data = os.path.join(self.gateway.dir, "data")
-        image, made = self.data + ".image", self.data + ".made"
-        shutil.copytree(self.data, made, symlinks=True)
-        with open(image, "wb") as file:
-            file.truncate(self.SIZE)
-        subprocess.run(["mkfs.ext4", "-q", image], check=True)
-        subprocess.run(["mount", "-o", "loop", image, self.data], check=True)
-        self.addCleanup(self.unmount)
-        subprocess.run(["cp", "-a", "--sparse=always", made + "/.", self.data], check=True)
+        self.data = mount_data(self, self.gateway, self.SIZE, "mkfs.ext4", "-q")
         self.gateway.start()
         self.client = FileClient(self.gateway)
-
-    def unmount(self):
-        try:
-            if self.gateway.process and self.gateway.process.poll() is None:
-                self.gateway.stop()
-        finally:
-            subprocess.run(["umount", "-l", self.data], check=True)
 
     def test_a_put_that_does_not_fit_is_507_and_leaves_nothing(self):
         body = os.urandom(4 * MIB)
