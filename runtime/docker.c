@@ -223,10 +223,11 @@ int docker_use_of(const struct engine_handle *h, struct engine_stats *ret, struc
 static int docker_stats(struct engine *g, const char *run_path, const struct engine_handle *h,
                         struct engine_stats *ret, struct err *e)
 {
-    return docker_use_of(h, ret, e) < 0 ||
-                   docker_tools_use_add((struct engine_docker *)g, run_path, ret, e) < 0
-               ? -1
-               : 0;
+    (void)g;
+    if (docker_use_of(h, ret, e) < 0)
+        return -1;
+    docker_tools_use_add(run_path, ret);
+    return 0;
 }
 
 struct listing {

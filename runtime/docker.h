@@ -72,8 +72,7 @@ void docker_tools_start(struct engine_docker *d, const struct docker_body *like,
 void docker_tools_look(struct engine_docker *d, const struct engine_spec *spec);
 /* What it uses is the session's, too. Nothing is added for one that is not there any more. */
 struct engine_stats;
-int docker_tools_use_add(struct engine_docker *d, const char *run_path, struct engine_stats *sum,
-                         struct err *e) MUST_CHECK;
+void docker_tools_use_add(const char *run_path, struct engine_stats *sum);
 /* No such container, or a session that never had one: success. */
 int docker_tools_remove(struct engine_docker *d, const char *run_path, struct err *e) MUST_CHECK;
 

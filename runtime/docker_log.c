@@ -138,7 +138,8 @@ static int log_read(struct engine_log *log, char *data, size_t size, size_t *ret
         rc = logs_get(l, &answer, e);
         if (rc == 0 && answer.status == 200)
             take(l, &answer);
-        else if (rc == 0 && answer.status != 404) /* 404: the container went, so did its log */
+        /* 404: the container went, so did its log; 409: it is on its way */
+        else if (rc == 0 && answer.status != 404 && answer.status != 409)
             rc = docker_answer_refused(&answer, ERR_ENGINE_UNAVAILABLE, "its log", e);
         docker_answer_done(&answer);
     }

@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,6 +24,7 @@
 
 #define BODY_MAX  (1024u * 1024)
 #define ARENA_MAX (1024u * 1024)
+#define PID_FILE  "tools.pid"
 #define BOX_OF    "tools" /* rundir.c */
 
 static void name_of(const char *run_path, char ret[static DOCKER_NAME_MAX])
@@ -138,50 +140,63 @@ void docker_tools_start(struct engine_docker *d, const struct docker_body *like,
     missing(run_path, e.msg);
 }
 
+/* So that what it uses can be read without the engine, which may not answer. */
+static void pid_write(const char *run_path, const struct engine_handle *h)
+{
+    char path[PATH_MAX], text[64];
+    struct err e;
+    int n = snprintf(text, sizeof(text), "%" PRId64 " %" PRId64 "\n", h->pid, h->pid_start);
+    if (h->pid <= 0 || path_in(run_path, PID_FILE, path, &e) < 0)
+        return;
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return;
+    (void)!write(fd, text, (size_t)n);
+    close(fd);
+}
+
+static bool pid_read(const char *run_path, struct engine_handle *ret)
+{
+    char path[PATH_MAX];
+    struct err e;
+    *ret = (struct engine_handle){.pid = 0};
+    FILE *f = path_in(run_path, PID_FILE, path, &e) < 0 ? NULL : fopen(path, "re");
+    bool found = f != NULL && fscanf(f, "%" SCNd64 " %" SCNd64, &ret->pid, &ret->pid_start) == 2;
+    if (f != NULL)
+        fclose(f);
+    return found;
+}
+
 void docker_tools_look(struct engine_docker *d, const struct engine_spec *spec)
 {
     struct arena *arena = arena_new(ARENA_MAX);
     struct docker_container c;
+    struct engine_handle h;
     char name[DOCKER_NAME_MAX], words[256] = "";
     struct err e;
     name_of(spec->run_path, name);
-    if (arena != NULL && docker_container_get(d->api, name, arena, &c, &e) == 0 && !c.running) {
+    bool found = arena != NULL && docker_container_get(d->api, name, arena, &c, &e) == 0;
+    if (found && c.running) {
+        docker_handle_fill(d, &c, &h);
+        pid_write(spec->run_path, &h);
+    } else if (found) {
         docker_log_tail(d, c.id, words, sizeof(words));
         missing(spec->run_path, words[0] != '\0' ? words : "their container has ended at once");
     }
     arena_free(arena);
 }
 
-int docker_tools_use_add(struct engine_docker *d, const char *run_path, struct engine_stats *sum,
-                         struct err *e)
+void docker_tools_use_add(const char *run_path, struct engine_stats *sum)
 {
-    struct arena *arena;
-    struct docker_container c;
     struct engine_handle h;
     struct engine_stats use;
     struct err ended;
-    char name[DOCKER_NAME_MAX], path[PATH_MAX];
-    if (path_in(run_path, BOX_OF, path, e) < 0)
-        return -1;
-    if (access(path, F_OK) != 0)
-        return 0;
-    arena = arena_new(ARENA_MAX);
-    if (arena == NULL)
-        return err_set(e, ERR_INTERNAL, "no memory for a container");
-    name_of(run_path, name);
-    int rc = docker_container_get(d->api, name, arena, &c, e);
-    if (rc == 0)
-        docker_handle_fill(d, &c, &h);
-    arena_free(arena);
-    if (rc < 0)
-        return e->code == ERR_NOT_FOUND ? 0 : -1;
-    if (docker_use_of(&h, &use, &ended) == 0) {
-        sum->cpu_usage_us += use.cpu_usage_us;
-        sum->memory_bytes += use.memory_bytes;
-        sum->memory_peak_bytes += use.memory_peak_bytes;
-        sum->pids += use.pids;
-    }
-    return 0;
+    if (!pid_read(run_path, &h) || docker_use_of(&h, &use, &ended) < 0)
+        return;
+    sum->cpu_usage_us += use.cpu_usage_us;
+    sum->memory_bytes += use.memory_bytes;
+    sum->memory_peak_bytes += use.memory_peak_bytes;
+    sum->pids += use.pids;
 }
 
 int docker_tools_remove(struct engine_docker *d, const char *run_path, struct err *e)
