@@ -1,7 +1,6 @@
 #!/usr/bin/python3
-"""What holds of a sandbox whatever engine runs it: one suite, for `local` and for `docker`.
-
-The agent is a shell that runs each line it is sent, so a test can look around in the sandbox.
+"""What holds of a sandbox whatever engine runs it: one suite, for `local` and for `docker`. What it costs
+time to see stands in test_engine_times.py.
 """
 
 import glob
@@ -15,12 +14,10 @@ import unittest
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
-from docker import Docker, busybox
+from engines import SHELL, DockerEngine, LocalEngine, Shell
 from gateway import Gateway
 from test_logs import Follower
 
-SHELL = ["/bin/sh", "-c", 'exec 3>&2; while read -r line; do eval "$line" 2>&1; done']
-END = "__end__"
 
 # Who drops the last of such a socket, which nobody reads, waits for a minute: the door, if we are quick.
 LINGERER = r"""
@@ -82,47 +79,8 @@ int main(void)
 """
 
 
-class Shell:
-    """The agent behind a connection, as a shell."""
-
-    def __init__(self, client):
-        self.client = client
-
-    def run(self, line, timeout=20):
-        """(status, lines of output)"""
-        self.client.send_text(line + f"; echo {END} $?")
-        lines = []
-        while True:
-            _, text = self.client.recv(timeout)
-            text = text.decode()
-            if text.startswith(END):
-                return int(text.split()[1]), lines
-            lines.append(text)
-
-
 class Contract:
-    """Mixed into a class that has `overrides()`: the configuration of its engine."""
-
-    def start(self, **more):
-        profiles = [
-            {"name": "default", "command": ["/run/leasehold/demo-agent"]},
-            {"name": "shell", "command": SHELL},
-            {"name": "missing", "command": ["/no/such/program"]},
-            {"name": "three", "command": ["/bin/sh", "-c", "sleep 0.5; exit 3"]},
-            {"name": "killed", "command": ["/bin/sh", "-c", "sleep 0.5; kill -9 $$"]},
-        ]
-        overrides = {"profiles": profiles, **self.overrides()}
-        overrides["sandbox"] = {**overrides.get("sandbox", {}), **more.pop("sandbox", {})}
-        overrides.update(more)
-        self.gateway = Gateway.for_test(self, overrides)
-        self.chat = self.gateway.new_chat()["chat_id"]
-        return self.gateway
-
-    def shell(self, **members):
-        self.sandbox, grant = self.gateway.open(self.chat, lease={}, profile="shell", **members)
-        client = self.gateway.connect(grant)
-        self.addCleanup(client.close)
-        return Shell(client)
+    """Mixed into a class of engines.py."""
 
     def test_a_conversation_runs_through_the_door(self):
         gateway = self.start()
@@ -435,81 +393,12 @@ class Contract:
         self.assertEqual(len(self.running()), 1)
         gateway.expect(200, "POST", f"/sandboxes/{sandbox['session_id']}/stop", {})
 
-    def wait(self, what, condition, seconds=15):
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if condition():
-                return
-            time.sleep(0.02)
-        self.fail(f"not within {seconds} s: {what}\n{self.gateway.log_tail(8)}")
+class OnLocal(Contract, LocalEngine, unittest.TestCase):
+    pass
 
 
-class OnLocal(Contract, unittest.TestCase):
-    ENGINE = "local"
-    LATE = [
-        "/usr/bin/python3",
-        "-c",
-        "import socket, time; time.sleep(2); s = socket.create_server(('127.0.0.1', 7000))\n"
-        "while True: s.accept()",
-    ]
-
-    def overrides(self):
-        return {"sandbox": {"engine": "local"}}
-
-    def running(self):
-        return [p for p in self.gateway.sandboxes_left() if p.name == "leasekeep"]
-
-    def everything(self):
-        return self.gateway.sandboxes_left()
-
-    def end_by_force(self):
-        for process in self.gateway.sandboxes_left():
-            process.send(9)
-
-    def everything_seen_outside(self):
-        seen = []
-        for process in self.gateway.sandboxes_left():
-            if process.name in ("sh", "leaseinit"):
-                continue  # inside
-            for name in ("cmdline", "environ"):
-                try:
-                    with open(f"/proc/{process.pid}/{name}", "rb") as text:
-                        seen.append(text.read().decode(errors="replace"))
-                except OSError:
-                    pass
-        return seen
-
-
-class OnDocker(Contract, unittest.TestCase):
-    ENGINE = "docker"
-    LATE = ["/bin/sh", "-c", "sleep 2; while :; do nc -l -p 7000 </dev/null >/dev/null; done"]
-
-    @classmethod
-    def setUpClass(cls):
-        cls.docker = Docker()
-        cls.addClassCleanup(cls.docker.cleanup)
-        cls.docker.image("lh/busybox", busybox())
-
-    def overrides(self):
-        return {
-            "sandbox": {"engine": "docker", "image": "lh/busybox"},
-            "docker": {"base_url": self.docker.url},
-            "app": {"instance": self.id().rsplit(".", 1)[1]},
-        }
-
-    def running(self):
-        return [c for c in self.everything() if c["State"] == "running"]
-
-    def everything(self):
-        label = "leasehold.run_dir=" + os.path.realpath(self.gateway.run_dir)
-        return self.docker.containers(label=label)
-
-    def end_by_force(self):
-        for container in self.everything():
-            self.docker.remove(container["Id"])
-
-    def everything_seen_outside(self):
-        return [self.docker.inspect(c["Id"]) for c in self.everything()]
+class OnDocker(Contract, DockerEngine, unittest.TestCase):
+    pass
 
 
 if __name__ == "__main__":
