@@ -62,7 +62,8 @@ static void try_route(enum http_method method, const char *path, struct arena *a
         require((e.code == ERR_METHOD_NOT_ALLOWED) == (r.allow[0] != '\0'));
         return;
     }
-    require(r.op->method == method && slashes(r.op->path) == slashes(path));
+    require(r.op->method == method || (method == HTTP_HEAD && r.op->method == HTTP_GET));
+    require(slashes(r.op->path) == slashes(path));
     require(r.params_n <= ROUTE_PARAMS_MAX);
     for (size_t i = 0; i < r.params_n; i++) {
         require_param(&r.params[i], path);

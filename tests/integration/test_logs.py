@@ -187,7 +187,15 @@ class Logs(unittest.TestCase):
 
     def test_followers_that_leave_take_their_descriptors_with_them(self):
         def descriptors():
-            return len(os.listdir(f"/proc/{self.gateway.process.pid}/fd"))
+            """Without the store's, which opens more when it first has something to read."""
+            folder = f"/proc/{self.gateway.process.pid}/fd"
+            count = 0
+            for fd in os.listdir(folder):
+                try:
+                    count += "leasehold.db" not in os.readlink(os.path.join(folder, fd))
+                except FileNotFoundError:
+                    pass  # closed since
+            return count
 
         before = descriptors()
         followers = [Follower(self, self.gateway, self.path + "?follow=true") for _ in range(8)]
