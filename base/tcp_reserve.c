@@ -21,7 +21,7 @@ void tcp_reserve_use(int fd)
     int unsent = INT_MAX, more = SEND_MORE, size;
     socklen_t len = sizeof(size);
 
-    if (getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, &len) == 0 && size < 2 * SEND_MORE)
+    if (setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent)) == 0 &&
+        getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, &len) == 0 && size < 2 * SEND_MORE)
         (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &more, sizeof(more));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
 }
