@@ -4,15 +4,12 @@
 
 #include "stmt.h"
 
-/* mmap_size 0: a file that is truncated below a mapping kills the process by SIGBUS. No CHECKs: SQLite
- * makes a table of each list of words anew for every row, which costs more than the row. All words come
- * from the tables of model.c, and what is read is held against them. */
+/* mmap_size 0: a file that is truncated below a mapping kills the process by SIGBUS. */
 static const char common_pragmas[] = "PRAGMA wal_autocheckpoint = 0;"
                                      "PRAGMA mmap_size = 0;"
                                      "PRAGMA temp_store = MEMORY;"
                                      "PRAGMA trusted_schema = OFF;"
-                                     "PRAGMA cell_size_check = ON;"
-                                     "PRAGMA ignore_check_constraints = ON;";
+                                     "PRAGMA cell_size_check = ON;";
 
 static const char writer_pragmas[] = "PRAGMA journal_mode = WAL;"
                                      "PRAGMA synchronous = FULL;"

@@ -1,6 +1,9 @@
 /* A database of an earlier version keeps all that it holds. */
 #include <sqlite3.h>
 
+#include "../../storage/migrate.h"
+#include "../../storage/stmt.h"
+#include "../../storage/tx.h"
 #include "../support/store_fixture.h"
 
 static char *file_text(const char *path)
@@ -294,6 +297,83 @@ static void what_was_closed_stands_among_the_open_no_more(void **state)
     assert_int_equal(LEASES - closed, count_leases(f, "closed = 0"));
 }
 
+/* --- CHECKs ------------------------------------------------------------------------------------- */
+
+/* Migration 20 as it was for a while: where leases had been closed it ran by a connection that ignored
+ * CHECKs, as all did then. */
+static const char first_20[] =
+    "DROP INDEX leases_open;"
+    "DROP INDEX leases_of_key;"
+    "ALTER TABLE leases ADD COLUMN closed INTEGER NOT NULL DEFAULT 0"
+    " CHECK ((closed = 1 AND state = 'closed') OR (closed = 0 AND state <> 'closed'));"
+    "UPDATE leases SET closed = 1 WHERE state = 'closed';"
+    "CREATE INDEX leases_of_key ON leases (api_key_id, n) WHERE closed = 0;"
+    "CREATE INDEX leases_open ON leases (session_id, n) WHERE closed = 0;";
+
+static void migrate_by_first_20(const char *path)
+{
+    struct migration table[21] = {0};
+    struct conn c;
+    struct err e;
+    int64_t applied;
+    memcpy(table, migrations, 20 * sizeof(table[0]));
+    assert_int_equal(table[19].version, 20);
+    table[19].sql = first_20;
+    assert_int_equal(conn_open(path, CONN_WRITE, &c, &e), 0);
+    assert_int_equal(conn_exec(&c, "PRAGMA ignore_check_constraints = ON", &e), 0);
+    assert_int_equal(migrate(&c, table, &applied, &e), 0);
+    conn_close(&c);
+}
+
+static void a_database_of_the_first_migration_20_goes_on(void **state)
+{
+    struct fixture *f = *state;
+    struct lease_rows r = {0};
+    sqlite3_close(make_version_7(f));
+    migrate_by_first_20(f->path);
+    fixture_open(f);
+    fixture_read(f, list_leases, &r);
+    assert_int_equal(r.n, LEASES);
+}
+
+static int check_whole(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct stmt st;
+    char found[256] = "";
+    (void)arg;
+    assert_int_equal(stmt_open(&st, tx->conn, "check", "PRAGMA integrity_check", e), 0);
+    int rc = stmt_first(&st, ERR_INTERNAL, e);
+    if (rc == 0) {
+        column_text(&st, found, sizeof(found));
+        assert_string_equal(found, "ok");
+    }
+    return stmt_end(&st, rc, e);
+}
+
+static int write_nonsense(struct store_tx *tx, void *arg, struct err *e)
+{
+    return conn_exec(tx->conn, arg, e);
+}
+
+static void rows_of_an_earlier_version_hold_what_sqlite_checks(void **state)
+{
+    static const char *const nonsense[] = {
+        "UPDATE leases SET state = 'nonsense'", "UPDATE leases SET use_kind = ''",
+        "UPDATE leases SET closed = 1 - closed", "UPDATE sandboxes SET status = 'nonsense'"};
+    struct fixture *f = *state;
+    struct err e;
+    sqlite3_close(make_version_7(f));
+    fixture_open(f);
+    fixture_read(f, check_whole, NULL);
+    for (size_t i = 0; i < sizeof(nonsense) / sizeof(nonsense[0]); i++) {
+        char *sql = (char *)(uintptr_t)nonsense[i];
+        assert_int_equal(store_write(f->store, write_nonsense, sql, &e), -1);
+        assert_non_null(strstr(e.msg, "CHECK constraint failed"));
+    }
+}
+
+/* --- indices ------------------------------------------------------------------------------------ */
+
 /* A session may have many more that are closed. */
 static void open_leases_of_a_session_are_found_without_the_closed_ones(void **state)
 {
@@ -324,6 +404,8 @@ int main(void)
         T(every_lease_is_kept_in_the_order_of_issue),
         T(leases_are_found_by_their_chat_session_and_user),
         T(what_was_closed_stands_among_the_open_no_more),
+        T(a_database_of_the_first_migration_20_goes_on),
+        T(rows_of_an_earlier_version_hold_what_sqlite_checks),
         T(open_leases_of_a_session_are_found_without_the_closed_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
