@@ -141,60 +141,63 @@ static void on_closed(void *ctx, const struct id *ids, size_t n)
 }
 
 /* So many in one write: a revocation that comes meanwhile waits for them. */
-#define EXPIRE_ONCE 128
+#define DUE_ONCE 128
 
-struct expire_write {
+typedef int due_rule(struct store_tx *tx, const struct lease_due *due, size_t n, struct err *e);
+
+struct due_write {
     struct store_job job;
     struct services *s;
+    due_rule *rule;
     size_t n;
     struct lease_due due[];
 };
 
-static int expire_run(struct store_tx *tx, void *arg, struct err *e)
+static int due_run(struct store_tx *tx, void *arg, struct err *e)
 {
-    const struct expire_write *w = arg;
+    const struct due_write *w = arg;
 
-    return lease_expire(tx, w->due, w->n, e);
+    return w->rule(tx, w->due, w->n, e);
 }
 
-static void expire_done(struct job *job)
+static void due_done(struct job *job)
 {
-    struct expire_write *w =
-        (struct expire_write *)((char *)job - offsetof(struct expire_write, job.job));
+    struct due_write *w = (struct due_write *)((char *)job - offsetof(struct due_write, job.job));
 
     if (w->job.rc) /* the broker asks again in a while */
         log_error(w->s->log, "lease_write_failed", &w->job.e);
     free(w);
 }
 
-static void expire_write(struct services *s, const struct lease_due *due, size_t n)
+static void due_write_one(struct services *s, due_rule *rule, const struct lease_due *due, size_t n)
 {
-    struct expire_write *w = malloc(sizeof *w + n * sizeof *due);
+    struct due_write *w = malloc(sizeof *w + n * sizeof *due);
     struct err e;
 
     if (!w)
         return; /* the broker asks again in a while */
-    *w = (struct expire_write){.s = s, .n = n};
+    *w = (struct due_write){.s = s, .rule = rule, .n = n};
     memcpy(w->due, due, n * sizeof *due);
-    w->job = (struct store_job){.job.done = expire_done,
-                                .fn = expire_run,
-                                .arg = w,
-                                .ends = true,
-                                .sound = true,
-                                .later = true};
+    w->job = (struct store_job){
+        .job.done = due_done, .fn = due_run, .arg = w, .ends = true, .sound = true, .later = true};
     if (store_submit(s->store, &w->job, &e))
         free(w);
 }
 
-static void on_expired(void *ctx, const struct lease_due *due, size_t n)
+static void due_write(struct services *s, due_rule *rule, const struct lease_due *due, size_t n)
 {
-    for (size_t i = 0; i < n; i += EXPIRE_ONCE)
-        expire_write(ctx, due + i, n - i < EXPIRE_ONCE ? n - i : EXPIRE_ONCE);
+    for (size_t i = 0; i < n; i += DUE_ONCE)
+        due_write_one(s, rule, due + i, n - i < DUE_ONCE ? n - i : DUE_ONCE);
 }
 
-static void on_expiring(void *ctx, const struct id *ids, size_t n)
+static void on_expired(void *ctx, const struct lease_due *due, size_t n)
 {
-    lease_write(ctx, true, lease_tell_expiring, ids, n);
+    due_write(ctx, lease_expire, due, n);
+}
+
+static void on_expiring(void *ctx, const struct lease_due *due, size_t n)
+{
+    due_write(ctx, lease_tell_expiring, due, n);
 }
 
 static void on_unconfirmed(void *ctx, const struct id *ids, size_t n)

@@ -16,7 +16,7 @@
 
 #define PIECE_MAX    (64u * 1024)  /* of one write */
 #define TURN_MAX     (256u * 1024) /* written on one connection before others have their turn */
-#define JOBS_ONCE    16            /* of the inbox, between two looks at the clock … */
+#define JOBS_ONCE    4             /* of the inbox, between two looks at the clock … */
 #define JOBS_TURN_US 1000          /* … until that is over: the sockets want their turn */
 #define GATHER_MAX   16384         /* bytes of one write of frames */
 

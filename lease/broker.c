@@ -420,8 +420,8 @@ void broker_apply(struct broker *b, const struct change *changes, size_t n, int6
 /* --- time ------------------------------------------------------------------------------------ */
 
 struct due_batch {
-    struct id expiring[BROKER_BATCH], closed[BROKER_BATCH];
-    struct lease_due expired[BROKER_BATCH];
+    struct id closed[BROKER_BATCH];
+    struct lease_due expiring[BROKER_BATCH], expired[BROKER_BATCH];
     size_t expiring_n, expired_n, closed_n;
 };
 
@@ -467,7 +467,7 @@ static void due_sort(struct broker *b, struct lease_node *n, int64_t now_ms,
         ask(b, n);
     } else {
         if (!n->warned)
-            batch->expiring[batch->expiring_n++] = n->l.lease_id;
+            batch->expiring[batch->expiring_n++] = due_of(n);
         n->warned = true;
         again = n->l.expires_at + n->ahead_ms + EXPIRED_HEARD_MS;
     }

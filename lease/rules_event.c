@@ -47,24 +47,6 @@ int lease_event(struct store_tx *tx, const char *name, const struct lease *l, st
     return rc;
 }
 
-/* Renewed meanwhile, it has a whole term again. */
-int lease_tell_expiring(struct store_tx *tx, const struct id *ids, size_t n, struct err *e)
-{
-    int64_t now = store_now_ms(tx);
-
-    for (size_t i = 0; i < n; i++) {
-        struct lease l;
-        bool there;
-
-        if (lease_get_if_there(tx, &ids[i], &l, &there, e))
-            return -1;
-        if (there && lease_is_open(&l) && l.expires_at > now &&
-            l.expires_at - now <= LEASE_EXPIRING_MS && lease_event(tx, "lease.expiring", &l, e))
-            return -1;
-    }
-    return 0;
-}
-
 int lease_tell_unconfirmed(struct store_tx *tx, const struct id *ids, size_t n, struct err *e)
 {
     for (size_t i = 0; i < n; i++) {

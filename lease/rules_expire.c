@@ -1,4 +1,5 @@
 /* How leases end whose time is over: many at once, by few statements and few entries of logs. */
+#include <stdio.h>
 #include <string.h>
 
 #include "leasehold/door_proto.h"
@@ -38,15 +39,20 @@ static int rows_end(struct store_tx *tx, struct lease_due *due, size_t *n, struc
 
 /* --- what is told of them -------------------------------------------------------------------- */
 
+static struct lease lease_of(const struct lease_due *d)
+{
+    return (struct lease){.lease_id = d->lease_id,
+                          .session_id = d->session_id,
+                          .chat_id = d->chat_id,
+                          .user_id = d->user_id,
+                          .expires_at = d->expires_at};
+}
+
 static int tell_one(struct store_tx *tx, const struct lease_due *d, int64_t seq, struct err *e)
 {
-    struct lease l = {.lease_id = d->lease_id,
-                      .session_id = d->session_id,
-                      .chat_id = d->chat_id,
-                      .user_id = d->user_id,
-                      .expires_at = d->expires_at,
-                      .revoked_reason = REASON};
+    struct lease l = lease_of(d);
 
+    snprintf(l.revoked_reason, sizeof l.revoked_reason, REASON);
     return lease_audit(tx, NULL, "lease.expire", &l, NULL, seq, e) ||
                    lease_event(tx, "lease.expired", &l, e)
                ? -1
@@ -98,5 +104,31 @@ int lease_expire(struct store_tx *tx, const struct lease_due *due, size_t n, str
     while (n)
         if (tell_session(tx, left, &n, e))
             return -1;
+    return 0;
+}
+
+/* --- before ---------------------------------------------------------------------------------- */
+
+/* Renewed meanwhile, it has a whole term again. */
+int lease_tell_expiring(struct store_tx *tx, const struct lease_due *due, size_t n, struct err *e)
+{
+    struct store_lease_expiry rows[LEASES_DUE_MAX];
+    bool open[LEASES_DUE_MAX];
+    int64_t now = store_now_ms(tx);
+
+    if (!n)
+        return 0;
+    if (n > LEASES_DUE_MAX)
+        return err_set(e, ERR_INTERNAL, "%zu leases are told of in one write", n);
+    for (size_t i = 0; i < n; i++)
+        rows[i] = row_of(&due[i]);
+    if (store_lease_open_until(tx, rows, n, open, e))
+        return -1;
+    for (size_t i = 0; i < n; i++) {
+        struct lease l = lease_of(&due[i]);
+
+        if (open[i] && l.expires_at > now && lease_event(tx, "lease.expiring", &l, e))
+            return -1;
+    }
     return 0;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "leasehold/store.h"
+#include "list.h"
 #include "stmt.h"
 #include "tx.h"
 
@@ -39,9 +40,11 @@ static void note_changed(void *ctx, int op, const char *db, const char *table, s
     run->found[n - run->x->n] = true;
 }
 
+#define IS_OPEN "(state = 'pending' OR state = 'active')"
+
 #define EXPIRE_LEASES(closed)                                                                      \
     "UPDATE leases SET state = ?, revoked_reason = ?" closed                                       \
-    " WHERE n BETWEEN ? AND ? AND expires_at <= ? AND (state = 'pending' OR state = 'active')"
+    " WHERE n BETWEEN ? AND ? AND expires_at <= ? AND " IS_OPEN
 
 static int expire_run(struct store_tx *tx, struct expiry_run *run, struct err *e)
 {
@@ -75,14 +78,58 @@ static int count_run(struct store_tx *tx, const struct expiry_run *run, struct e
     return 0;
 }
 
+/* --- who will end ----------------------------------------------------------------------------- */
+
+static int note_open(struct stmt *st, void *arg, struct err *e)
+{
+    struct expiry_run *run = arg;
+    (void)e;
+    run->found[column_int(st) - run->x->n] = true;
+    return 0;
+}
+
+static int open_run(struct store_tx *tx, struct expiry_run *run, struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "lease",
+                  "SELECT n FROM leases WHERE n BETWEEN ? AND ? AND expires_at = ? AND " IS_OPEN,
+                  e) != 0) {
+        return -1;
+    }
+    bind_int(&st, run->x->n);
+    bind_int(&st, run->x->n + (int64_t)run->n - 1);
+    bind_int(&st, run->x->expires_at);
+    return list_walk(&st, note_open, run, e);
+}
+
+/* --- together --------------------------------------------------------------------------------- */
+
+static struct expiry_run run_of(const struct store_lease_expiry *x, size_t n, bool *found)
+{
+    struct expiry_run run = {.x = x, .n = run_length(x, n), .found = found};
+    memset(found, 0, run.n * sizeof(*found));
+    return run;
+}
+
+int store_lease_open_until(struct store_tx *tx, const struct store_lease_expiry *x, size_t n,
+                           bool *ret_open, struct err *e)
+{
+    struct expiry_run run;
+    for (size_t i = 0; i < n; i += run.n) {
+        run = run_of(x + i, n - i, ret_open + i);
+        if (open_run(tx, &run, e) != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 int store_lease_expire(struct store_tx *tx, const struct store_lease_expiry *x, size_t n,
                        bool *ret_found, struct err *e)
 {
     struct expiry_run run;
     for (size_t i = 0; i < n; i += run.n) {
-        run =
-            (struct expiry_run){.x = x + i, .n = run_length(x + i, n - i), .found = ret_found + i};
-        memset(run.found, 0, run.n * sizeof(*run.found));
+        run = run_of(x + i, n - i, ret_found + i);
         if (expire_run(tx, &run, e) != 0 || count_run(tx, &run, e) != 0) {
             return -1;
         }

@@ -53,7 +53,7 @@ struct broker_hooks {
     void (*expired)(void *ctx, const struct lease_due *due, size_t n);
     /* Worth telling, nothing more; may be NULL: these leases run out soon | have been ending for a
      * while without a word of their door. At most BROKER_BATCH ids. */
-    void (*expiring)(void *ctx, const struct id *ids, size_t n);
+    void (*expiring)(void *ctx, const struct lease_due *due, size_t n);
     void (*unconfirmed)(void *ctx, const struct id *ids, size_t n);
     /* Make durable: this `once` lease has let in. */
     void (*consumed)(void *ctx, const struct id *lease_id);

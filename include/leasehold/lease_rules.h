@@ -101,7 +101,7 @@ int lease_expire(struct store_tx *tx, const struct lease_due *due, size_t n,
 
 /* For the event log alone: these leases will run out soon | were to end, and their door has not
  * confirmed it. Those of which it is not true any more are passed over. */
-int lease_tell_expiring(struct store_tx *tx, const struct id *ids, size_t n,
+int lease_tell_expiring(struct store_tx *tx, const struct lease_due *due, size_t n,
                         struct err *e) MUST_CHECK;
 int lease_tell_unconfirmed(struct store_tx *tx, const struct id *ids, size_t n,
                            struct err *e) MUST_CHECK;

@@ -99,12 +99,12 @@ static inline void on_expired(void *ctx, const struct lease_due *due, size_t n)
     }
 }
 
-static inline void on_expiring(void *ctx, const struct id *ids, size_t n)
+static inline void on_expiring(void *ctx, const struct lease_due *due, size_t n)
 {
     struct fixture *f = ctx;
 
     assert_true(n > 0 && n <= BROKER_BATCH);
-    f->expiring = ids[n - 1];
+    f->expiring = due[n - 1].lease_id;
     f->expiring_n += n;
 }
 

@@ -160,6 +160,12 @@ static int expire_all(struct store_tx *tx, void *arg, struct err *e)
     return store_lease_expire(tx, x->x, x->n, x->found, e);
 }
 
+static int look_all(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct expiries *x = arg;
+    return store_lease_open_until(tx, x->x, x->n, x->found, e);
+}
+
 static int get_state(struct store_tx *tx, void *arg, struct err *e)
 {
     struct lease *l = arg;
@@ -193,6 +199,10 @@ static void of_neighbours_that_expire_each_is_told_apart(void **state)
     fixture_write(s.f, update, &renewed);
     assert_true(expired(&s, 3, s.leases[3].expires_at, LEASE_EXPIRING));
     assert_open(&s, NEIGHBOURS - 1);
+    fixture_write(s.f, look_all, &x);
+    for (size_t i = 0; i < x.n; i++) {
+        assert_int_equal(x.found[i], i != 1 && i != 3);
+    }
     fixture_write(s.f, expire_all, &x);
     static const enum lease_state then[NEIGHBOURS] = {LEASE_CLOSED,   LEASE_PENDING, LEASE_CLOSED,
                                                       LEASE_EXPIRING, LEASE_CLOSED,  LEASE_EXPIRING,
