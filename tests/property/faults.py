@@ -63,6 +63,18 @@ FAULTS = [
         " (FAULT(@) || now_us - c->heard_us < c->config.stale_s * US_PER_S);",
     ),
     (
+        "of a list of revocations the first alone is applied",
+        "lease/door/core.c",
+        "for (size_t i = 0; i < m->jtis.n; i++)",
+        "for (size_t i = 0; i < (FAULT(@) ? 1 : m->jtis.n); i++)",
+    ),
+    (
+        "a door that missed a list is brought up to date without it",
+        "lease/broker_door.c",
+        "s->recent[s->seq % RECENT_OPS].seq == s->seq);",
+        "(FAULT(@) || s->recent[s->seq % RECENT_OPS].seq == s->seq));",
+    ),
+    (
         "new keys do not reach the door",
         "lease/door/core.c",
         "return keys_swap(c, &m->keys, e);\n    }",

@@ -47,6 +47,8 @@ const char *const seen_names[SEEN_KINDS] = {
     [SEEN_DOOR_DEAD] = "door_dead",
     [SEEN_BURST] = "burst",
     [SEEN_FULL] = "disk_full",
+    [SEEN_LIST_LOST] = "list_lost",
+    [SEEN_SNAPSHOT_LOST] = "snapshot_lost",
     [SEEN_ACTIVE] = "told_active",
     [SEEN_INACTIVE] = "told_inactive",
 };

@@ -259,6 +259,8 @@ enum seen {
     SEEN_DOOR_DEAD,
     SEEN_BURST,
     SEEN_FULL,
+    SEEN_LIST_LOST,     /* a REVOKE_LIST, or a snapshot … */
+    SEEN_SNAPSHOT_LOST, /* … on its way when the door's connection broke */
     SEEN_ACTIVE,
     SEEN_INACTIVE,
     SEEN_KINDS

@@ -6,6 +6,9 @@
 #include "invariants.h"
 #include "sim.h"
 
+#define LIST     "\"REVOKE_LIST\""
+#define SNAPSHOT "\"SNAPSHOT\""
+
 struct link *net_link(struct sim *s, uint64_t conn)
 {
     for (int i = 0; i < SIM_LINKS; i++)
@@ -112,6 +115,27 @@ void net_send_to_gateway(struct sim *s, struct sim_door *d, const struct door_ms
     buf_done(&text);
 }
 
+/* What must be taken whole or not at all. */
+static bool is_long(const char *text, const char *what)
+{
+    return text && strstr(text, what);
+}
+
+/* Now and then the connection breaks while it is on its way. */
+static void break_within(struct sim *s, struct sim_door *d, const char *text)
+{
+    int one_in = is_long(text, LIST) ? 2 : is_long(text, SNAPSHOT) ? 5 : 0;
+
+    if (one_in && !s->quiet && rng_one_in(&s->rng, one_in))
+        d->break_at_us = s->boot_us + rng_range(&s->rng, 0, MS);
+}
+
+static void note_lost(struct sim *s, const struct wire_message *m)
+{
+    s->seen[SEEN_LIST_LOST] += is_long(m->text, LIST);
+    s->seen[SEEN_SNAPSHOT_LOST] += is_long(m->text, SNAPSHOT);
+}
+
 void net_send_to_door(struct sim *s, uint64_t conn, const char *data, size_t len)
 {
     struct link *l = net_link(s, conn);
@@ -121,6 +145,8 @@ void net_send_to_door(struct sim *s, uint64_t conn, const char *data, size_t len
     invariants_said(s, door_of(s, l), data, len);
     if (l->door_open)
         queue(s, &l->to_door, &l->last_to_door_us, data, len);
+    if (l->door_open && door_of(s, l)->alive)
+        break_within(s, door_of(s, l), l->to_door->prev->text);
 }
 
 void net_gateway_closes(struct sim *s, uint64_t conn)
@@ -154,9 +180,12 @@ void net_gateway_dead(struct sim *s)
 void net_door_closes(struct sim *s, struct sim_door *d)
 {
     struct link *l = d->link < 0 ? NULL : &s->links[d->link];
+    const struct wire_message *m;
 
     if (!l || !l->door_open)
         return;
+    DL_FOREACH (l->to_door, m)
+        note_lost(s, m);
     d->link = -1;
     l->door_open = false;
     drop_all(&l->to_door);
