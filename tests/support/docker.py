@@ -189,13 +189,13 @@ class Docker:
             if not rest:
                 return
             for pid, _ in rest:
-                for child in self._children(pid):
+                for child in self.children(pid):
                     self._end(child)
                 self._end(pid)
             time.sleep(0.05)
 
     @staticmethod
-    def _children(pid):
+    def children(pid):
         try:
             with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as text:
                 return [int(word) for word in text.read().split()]
