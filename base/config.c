@@ -102,6 +102,12 @@ static int resolve_paths(struct config_loader *ld)
             return -1;
         }
     }
+    struct config_registry *registries = ld->c->docker.registries.items;
+    for (size_t i = 0; i < ld->c->docker.registries.n; i++) {
+        if (resolve_path(ld, &registries[i].password_file) != 0) {
+            return -1;
+        }
+    }
     struct config_profile *profiles = ld->c->profiles.items;
     for (size_t i = 0; i < ld->c->profiles.n; i++) {
         struct config_secret *secrets = profiles[i].secrets.items;

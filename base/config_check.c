@@ -15,6 +15,7 @@
 #define BOX_DIR          "/run/leasehold" /* in a sandbox: as in keep_spec.h, which is not base's */
 #define CONTROL_SOCKET   "control.sock"
 #define PROFILE_NAME     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
+#define REGISTRY_HOST    PROFILE_NAME ":[]"
 #define HEADER_SYMBOL    "!#$%&'*+-.^_`|~"
 
 int config_note(struct config_loader *ld, struct config_origin origin)
@@ -397,6 +398,24 @@ static int check_tls(struct config_loader *ld, const char *section, struct confi
     return 0;
 }
 
+static int check_registries(struct config_loader *ld, const struct config_docker *d)
+{
+    const struct config_registry *r = d->registries.items;
+    for (size_t i = 0; i < d->registries.n; i++) {
+        if (r[i].host[strspn(r[i].host, REGISTRY_HOST)] != '\0') {
+            return config_fail(ld, &r[i].host,
+                               "host of docker.registries must be HOST or HOST:PORT, as images "
+                               "name it");
+        }
+        for (size_t k = 0; k < i; k++) {
+            if (strcasecmp(r[k].host, r[i].host) == 0) {
+                return config_fail(ld, &r[i].host, "docker.registries has %s twice", r[i].host);
+            }
+        }
+    }
+    return 0;
+}
+
 static int check_docker(struct config_loader *ld)
 {
     struct config_docker *d = &ld->c->docker;
@@ -404,6 +423,9 @@ static int check_docker(struct config_loader *ld)
     if (!is_unix && (strncmp(d->base_url, "tcp://", 6) != 0 || d->base_url[6] == '\0')) {
         return config_fail(ld, &d->base_url,
                            "docker.base_url must be unix:///PATH or tcp://HOST:PORT");
+    }
+    if (check_registries(ld, d) != 0) {
+        return -1;
     }
     return check_tls(ld, "docker", &d->tls);
 }

@@ -90,9 +90,18 @@ static const struct field docker_tls_fields[] = {
     {0},
 };
 
+static const struct field registry_fields[] = {
+    FIELD_STR(struct config_registry, host, .min = 1, .max = 255, .flags = FIELD_REQUIRED),
+    FIELD_STR(struct config_registry, username, .min = 1, .max = 255, .flags = FIELD_REQUIRED),
+    FIELD_STR(struct config_registry, password_file, .min = 1, .flags = FIELD_REQUIRED),
+    {0},
+};
+
 static const struct field docker_fields[] = {
     TEXT_NEEDED(struct config_docker, base_url, "unix:///var/run/docker.sock"),
     SECONDS(struct config_docker, pull_timeout_seconds, "600"),
+    FIELD_OBJLIST(struct config_docker, registries, registry_fields, struct config_registry,
+                  .max = CONFIG_LIST_MAX),
     FIELD_OBJECT(struct config_docker, tls, docker_tls_fields),
     {0},
 };

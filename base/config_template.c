@@ -49,6 +49,7 @@ const char config_template[] =
     "docker:                                   # used by engine: docker\n"
     "  base_url: \"unix:///var/run/docker.sock\" # or tcp://host:2376 with tls\n"
     "  pull_timeout_seconds: 600               # for an image that the engine does not have\n"
+    "  registries: []                          # that want a login: {host, username, password_file}\n"
     "  tls:\n"
     "    ca_file: \"\"\n"
     "    cert_file: \"\"\n"

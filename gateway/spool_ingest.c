@@ -205,6 +205,9 @@ static int ingest_open(struct ingest *in, const struct sandbox *row, const char 
     if (fstat(in->fd, &st))
         return err_sys(e, ERR_INTERNAL, errno, "look at a spool");
     in->end = st.st_size;
+    in->at = (struct history_spool){.bytes = in->end};
+    if (in->end == SPOOL_START) /* nobody has said anything */
+        return final ? finish(in, &row->session_id, path, e) : 0;
     if (chat_log_open(&in->log, in->s, &row->user_id, &row->chat_id, e))
         return -1;
     rc = ingest_all(in, &row->session_id, e);

@@ -368,7 +368,7 @@ int engine_docker_new(const struct config *cfg, const char *bin_dir, struct engi
         docker_free(&d->base);
         return -1;
     }
-    d->pulls = docker_pulls_new(d->api);
+    d->pulls = docker_pulls_new(d->api, &cfg->docker);
     if (d->pulls == NULL) {
         docker_free(&d->base);
         return err_set(e, ERR_INTERNAL, "no memory for the engine's pulls");

@@ -87,8 +87,9 @@ int docker_network_make(struct engine_docker *d, const struct engine_spec *spec,
 int docker_network_remove(struct engine_docker *d, const char *name, struct err *e) MUST_CHECK;
 
 /* Gets images that are not there (docker_pull.c). */
-struct docker_pulls *docker_pulls_new(struct docker_api *api); /* NULL without memory */
-void docker_pulls_free(struct docker_pulls *ps);               /* nobody waits any more */
+struct docker_pulls *docker_pulls_new(struct docker_api *api,
+                                      const struct config_docker *cfg); /* NULL without memory */
+void docker_pulls_free(struct docker_pulls *ps);                        /* nobody waits any more */
 int docker_pull(struct engine *g, const char *image, const struct engine_pull_wait *w,
                 struct err *e) MUST_CHECK;
 

@@ -173,7 +173,7 @@ void docker_words_clean(char *text)
 }
 
 /* The beginning says where, the end says why. */
-static void words_cut(const char *message, char *ret, size_t size)
+void docker_words_cut(const char *message, char *ret, size_t size)
 {
     size_t len = strlen(message);
     if (len < size)
@@ -182,20 +182,25 @@ static void words_cut(const char *message, char *ret, size_t size)
         snprintf(ret, size, "%.50s ... %s", message, message + len - (size - 60));
 }
 
-int docker_answer_refused(const struct docker_answer *a, enum err_code code, const char *what,
-                          struct err *e)
+void docker_answer_words(const struct docker_answer *a, char *ret, size_t size)
 {
     struct arena *arena = arena_new(ARENA_MAX);
     struct refusal r;
-    char words[128];
     words_of(a, arena, &r);
-    words_cut(cause_of(r.message), words, sizeof(words));
-    docker_words_clean(words);
+    docker_words_cut(cause_of(r.message), ret, size);
+    docker_words_clean(ret);
+    arena_free(arena);
+}
+
+int docker_answer_refused(const struct docker_answer *a, enum err_code code, const char *what,
+                          struct err *e)
+{
+    char words[128];
+    docker_answer_words(a, words, sizeof(words));
     if (words[0] != '\0')
         err_fill_code(e, code, "%s: %s", what, words);
     else
         err_fill_code(e, code, "%s: the engine answered %ld", what, a->status);
-    arena_free(arena);
     return -1;
 }
 
@@ -220,7 +225,7 @@ static int minor_of(const char *version)
 static int exchange(struct docker_api *a, struct http_client *client, const struct docker_call *c,
                     const char *prefix, struct docker_answer *ret, struct err *e)
 {
-    static const char *const json[] = {"Content-Type: application/json", NULL};
+    const char *headers[3] = {c->header, NULL, NULL};
     struct buf url;
     buf_init(&url, PATH_ROOM);
     buf_printf(&url, "%s%s%s", a->base, prefix, c->path);
@@ -228,9 +233,11 @@ static int exchange(struct docker_api *a, struct http_client *client, const stru
         buf_done(&url);
         return err_set(e, ERR_INTERNAL, "a path for the engine is too long");
     }
+    if (c->body != NULL)
+        headers[c->header != NULL] = "Content-Type: application/json";
     struct http_client_request req = {.method = c->method,
                                       .url = url.data,
-                                      .headers = c->body != NULL ? json : NULL,
+                                      .headers = headers,
                                       .body = c->body != NULL ? c->body->data : NULL,
                                       .body_len = c->body != NULL ? c->body->len : 0,
                                       .sink = c->sink,

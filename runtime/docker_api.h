@@ -24,6 +24,7 @@ struct docker_call {
     const char *method;
     const char *path;       /* behind the version: "/containers/…" */
     const struct buf *body; /* JSON; NULL: none */
+    const char *header;     /* one more line; NULL: none */
     const struct http_client_sink *sink;
     const atomic_bool *cancel;
     int64_t timeout_ms; /* HTTP_CLIENT_NO_DEADLINE: a stream that ends by cancel */
@@ -52,11 +53,15 @@ int docker_answer_items(struct docker_answer *a, const struct field *fields, voi
 /* Fills *e with "<what>: <the engine's own words>" and answers -1. */
 int docker_answer_refused(const struct docker_answer *a, enum err_code code, const char *what,
                           struct err *e);
+/* The engine's own words of a refusal, "" without; one line of what may be shown. */
+void docker_answer_words(const struct docker_answer *a, char *ret, size_t size);
 /* The engine's own words, for a decision that its status does not allow; also Podman's cause. */
 bool docker_answer_says(const struct docker_answer *a, const char *words);
 
 /* Makes one line of what may be shown out of what the engine says. */
 void docker_words_clean(char *text);
+/* Into what has less room: the beginning and the end; size > 64. */
+void docker_words_cut(const char *words, char *ret, size_t size);
 
 /* What was negotiated: "1.41", "" before the first answer. */
 void docker_api_version(struct docker_api *a, char ret[static 16]);

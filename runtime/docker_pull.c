@@ -13,6 +13,7 @@
 #include <utlist.h>
 
 #include "docker.h"
+#include "docker_login.h"
 #include "leasehold/clock.h"
 
 #define PULLS_MAX      3
@@ -34,7 +35,7 @@ struct pull {
     pthread_t thread;
     atomic_bool cancel;
     struct buf line;  /* the thread's */
-    char error[112];  /* the thread's */
+    char error[1024]; /* the thread's */
     unsigned waiters; /* lock */
     bool over;        /* lock: and stands in no list any more */
     int rc;           /* lock; of one that is over */
@@ -49,18 +50,20 @@ struct pull {
 
 struct docker_pulls {
     struct docker_api *api;
+    const struct config_docker *cfg;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct pull *list; /* lock: those that run */
 };
 
-struct docker_pulls *docker_pulls_new(struct docker_api *api)
+struct docker_pulls *docker_pulls_new(struct docker_api *api, const struct config_docker *cfg)
 {
     struct docker_pulls *ps = calloc(1, sizeof(*ps));
     pthread_condattr_t attr;
     if (ps == NULL)
         return NULL;
     ps->api = api;
+    ps->cfg = cfg;
     pthread_mutex_init(&ps->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -159,7 +162,7 @@ static void line_take(struct pull *p)
     if (arena != NULL && p->line.len > 0 && buf_ok(&p->line) &&
         json_decode_foreign(p->line.data, p->line.len, told_fields, &t, arena, &ignored) == 0) {
         if (t.error[0] != '\0')
-            snprintf(p->error, sizeof(p->error), "%.110s", t.error);
+            docker_words_cut(t.error, p->error, sizeof(p->error));
         docker_words_clean(p->error);
         pthread_mutex_lock(&p->pulls->lock);
         layer_take(p, &t);
@@ -196,32 +199,60 @@ static bool has_tag(const char *image)
     return strpbrk(slash != NULL ? slash : image, ":@") != NULL;
 }
 
-static int pull_stream(struct pull *p, struct err *e)
+static int pull_refused(const struct pull *p, const char *what, const char *words, bool has_login,
+                        struct err *e)
+{
+    char host[LOGIN_HOST_MAX], cut[81];
+    docker_words_cut(words, cut, sizeof(cut));
+    if (!docker_login_is_refusal(words))
+        return err_set(e, ERR_SANDBOX_START_FAILED, "%s: %s", what, cut);
+    docker_login_host(p->image, host);
+    return err_set(e, ERR_SANDBOX_START_FAILED,
+                   has_login ? "%s: registry %.30s refuses the login of docker.registries"
+                             : "%s: registry %.30s wants a login: docker.registries",
+                   what, host);
+}
+
+static int pull_call(struct pull *p, const char *path, const struct docker_login *login,
+                     const char *what, struct err *e)
 {
     struct http_client_sink sink = {.ctx = p, .head = pull_head, .data = pull_data};
-    struct docker_answer answer;
-    struct buf path;
-    char what[96];
-    snprintf(what, sizeof(what), "image %.64s cannot be pulled", p->image);
-    buf_init(&path, 4096);
-    docker_answer_init(&answer);
-    buf_add_str(&path, "/images/create?fromImage=");
-    docker_url_add(&path, p->image, false);
-    buf_add_str(&path, has_tag(p->image) ? "" : "&tag=latest");
     struct docker_call c = {.method = "POST",
-                            .path = path.data,
+                            .path = path,
+                            .header = login->header[0] != '\0' ? login->header : NULL,
                             .sink = &sink,
                             .cancel = &p->cancel,
                             .timeout_ms = HTTP_CLIENT_NO_DEADLINE,
                             .stall_ms = STALL_MS};
-    int rc = !buf_ok(&path) ? err_set(e, ERR_SANDBOX_START_FAILED, "%s: its name is too long", what)
-                            : docker_api_call_on(p->pulls->api, p->client, &c, &answer, e);
+    struct docker_answer answer;
+    docker_answer_init(&answer);
+    int rc = docker_api_call_on(p->pulls->api, p->client, &c, &answer, e);
     line_take(p);
-    if (rc == 0 && answer.status != 200)
+    if (rc == 0 && answer.status != 200) {
         rc = docker_answer_refused(&answer, ERR_SANDBOX_START_FAILED, what, e);
-    else if (rc == 0 && p->error[0] != '\0')
-        rc = err_set(e, ERR_SANDBOX_START_FAILED, "%s: %.80s", what, p->error);
+        docker_answer_words(&answer, p->error, sizeof(p->error));
+    }
+    if (p->error[0] != '\0' && (rc == 0 || docker_login_is_refusal(p->error)))
+        rc = pull_refused(p, what, p->error, c.header != NULL, e);
     docker_answer_done(&answer);
+    return rc;
+}
+
+static int pull_stream(struct pull *p, struct err *e)
+{
+    struct docker_login login;
+    struct buf path;
+    char what[96];
+    snprintf(what, sizeof(what), "image %.64s cannot be pulled", p->image);
+    buf_init(&path, 4096);
+    buf_add_str(&path, "/images/create?fromImage=");
+    docker_url_add(&path, p->image, false);
+    buf_add_str(&path, has_tag(p->image) ? "" : "&tag=latest");
+    int rc = buf_ok(&path) ? docker_login_make(p->pulls->cfg, p->image, &login, e)
+                           : err_set(e, ERR_SANDBOX_START_FAILED, "%s: its name is too long", what);
+    if (rc == 0)
+        rc = pull_call(p, path.data, &login, what, e);
+    explicit_bzero(&login, sizeof(login));
     buf_done(&path);
     return rc;
 }

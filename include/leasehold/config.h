@@ -101,9 +101,16 @@ struct config_otel {
     int64_t metric_export_interval;
 };
 
+/* Whom a registry of images knows. */
+struct config_registry {
+    char *host; /* with its port, as images name it */
+    char *username, *password_file;
+};
+
 struct config_docker {
     char *base_url;
     int64_t pull_timeout_seconds;
+    struct list registries; /* struct config_registry */
     struct config_tls tls;
 };
 

@@ -232,6 +232,9 @@ struct engine {
 int engine_docker_new(const struct config *cfg, const char *bin_dir, struct engine **ret,
                       struct err *e) MUST_CHECK;
 
+/* Are the passwords of docker.registries such that a pull could use them? */
+int engine_docker_check(const struct config *cfg, struct err *e) MUST_CHECK;
+
 /* `bin_dir`: where leasekeep, leaseinit and demo-agent stand. Probes once that bubblewrap can run
  * as uid/gid with all we demand; ERR_ENGINE_UNAVAILABLE says what to install or enable. */
 int engine_local_new(const struct config *cfg, const char *bin_dir, struct engine **ret,

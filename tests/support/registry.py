@@ -22,33 +22,38 @@ def digest(data):
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
+def image_of(layers, config):
+    """The manifest of such an image, and all of its blobs by their digests, that of `config` last."""
+    packed = [gzip.compress(layer) for layer in layers]
+    image = json.dumps(
+        {
+            "architecture": "amd64",
+            "os": "linux",
+            "config": config,
+            "rootfs": {"type": "layers", "diff_ids": [digest(layer) for layer in layers]},
+            "history": [{"created_by": "a test"} for _ in layers],
+        }
+    ).encode()
+    manifest = json.dumps(
+        {
+            "schemaVersion": 2,
+            "mediaType": TYPES,
+            "config": {"mediaType": CONFIG, "size": len(image), "digest": digest(image)},
+            "layers": [
+                {"mediaType": LAYER, "size": len(data), "digest": digest(data)} for data in packed
+            ],
+        }
+    ).encode()
+    return manifest, {digest(data): data for data in [*packed, image]}
+
+
 class Registry:
     """Serves one image under every name, on a port of 127.0.0.1, which engines trust without TLS."""
 
     def __init__(self, layers, config):
-        packed = [gzip.compress(layer) for layer in layers]
-        image = json.dumps(
-            {
-                "architecture": "amd64",
-                "os": "linux",
-                "config": config,
-                "rootfs": {"type": "layers", "diff_ids": [digest(layer) for layer in layers]},
-                "history": [{"created_by": "a test"} for _ in layers],
-            }
-        ).encode()
-        self.manifest = json.dumps(
-            {
-                "schemaVersion": 2,
-                "mediaType": TYPES,
-                "config": {"mediaType": CONFIG, "size": len(image), "digest": digest(image)},
-                "layers": [
-                    {"mediaType": LAYER, "size": len(data), "digest": digest(data)}
-                    for data in packed
-                ],
-            }
-        ).encode()
-        self.layers = {digest(data): data for data in packed}
-        self.blobs = {**self.layers, digest(image): image, digest(self.manifest): self.manifest}
+        self.manifest, blobs = image_of(layers, config)
+        self.layers = dict(list(blobs.items())[:-1])
+        self.blobs = {**blobs, digest(self.manifest): self.manifest}
         self.asked = collections.Counter()  # by "manifests" (of a tag) and digest
         self.spoil = lambda path: None
         self._free = threading.Event()

@@ -151,7 +151,8 @@ static void commented_variants_load(void **state)
     assert_loads(
         "http: {port: 0, tls: {cert_file: c.pem, key_file: /k.pem, client_ca_file: ca}}\n"
         "logging: {level: WARNING, output: File, file_path: log/x.log, format: TEXT}\n"
-        "docker: {base_url: 'tcp://host:2376', tls: {ca_file: a, cert_file: b, "
+        "docker: {base_url: 'tcp://host:2376', registries: [{host: r, username: u, "
+        "password_file: p}], tls: {ca_file: a, cert_file: b, "
         "key_file: c}}\n"
         "sandbox: {engine: Docker, image: \"debian:12\", default_profile: b}\n"
         "profiles:\n"
@@ -171,6 +172,9 @@ static void commented_variants_load(void **state)
     assert_int_equal(c.logging.level, LOG_WARNING);
     assert_int_equal(c.logging.output, LOG_TO_FILE);
     assert_int_equal(c.sandbox.engine, ENGINE_DOCKER);
+    const struct config_registry *registry = c.docker.registries.items;
+    snprintf(want, sizeof(want), "%s/p", dir);
+    assert_string_equal(registry->password_file, want);
     assert_int_equal(c.profiles.n, 3);
     assert_int_equal(c.door.tls, DOOR_TLS_INTERNAL_CA);
     assert_string_equal(((char **)c.door.origins.items)[0], "https://x");

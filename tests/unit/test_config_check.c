@@ -150,6 +150,14 @@ static void checks_between_keys_name_where_the_value_stands(void **state)
     assert_refused("http: {tls: {client_ca_file: x}}\n", ":1: http.tls.client_ca_file needs");
     assert_refused("docker: {base_url: 'http://x'}\n", ":1: docker.base_url must be");
     assert_refused("docker: {base_url: 'unix://x'}\n", ":1: docker.base_url must be");
+    assert_refused("docker: {registries: [{host: r.example, username: u}]}\n",
+                   ":1: docker.registries[0].password_file is missing");
+    assert_refused("docker:\n  registries:\n"
+                   "  - {host: 'https://r.example/', username: u, password_file: p}\n",
+                   ":3: host of docker.registries must be HOST or HOST:PORT");
+    assert_refused("docker:\n  registries:\n  - {host: R.example, username: u, password_file: p}\n"
+                   "  - {host: r.example, username: v, password_file: p}\n",
+                   ":4: docker.registries has r.example twice");
     assert_refused("logging: {output: file}\n", ":1: logging.output file needs");
     assert_refused("logging: {output: otel}\n", ":1: logging.output: otel is not supported");
     assert_refused("storage: {kind: mysql}\n", ":1: storage.kind must be one of: sqlite, postgres");
