@@ -70,7 +70,9 @@ class Logins:
 
     def checked(self):
         command = [os.path.join(BIN, "leasehold"), "check-config", "--config", self.gateway.config]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+        done = subprocess.run(
+            command, env={}, capture_output=True, text=True, check=False, timeout=30
+        )
         return done.returncode, done.stderr
 
     def assert_secret(self, password, *texts):

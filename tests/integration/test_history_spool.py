@@ -146,6 +146,17 @@ class Recording(History):
         self.assertEqual(self.markdown(), f"# {self.chat}\n")
         self.assertFalse(os.path.exists(os.path.join(self.data, "spool")))
 
+    def test_a_session_in_which_nobody_speaks_does_not_touch_the_history(self):
+        gateway = self.start()
+        sandbox, _ = gateway.open(self.chat)
+        [history] = glob.glob(f"{self.data}/workspaces/*/chats/{self.chat}/history.db")
+        with open(history, "wb") as out:
+            out.write(b"what a look at it would move aside")
+        self.stop(sandbox)
+        with open(history, "rb") as data:
+            self.assertEqual(data.read(), b"what a look at it would move aside")
+        self.assertEqual(self.spools(), [])
+
     def test_no_token_is_ever_in_spool_or_history(self):
         gateway = self.start()
         sandbox, grant = gateway.open(self.chat, lease={})
