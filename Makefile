@@ -163,8 +163,8 @@ $(benches): bench-%: build
 bench-%:
 	@echo "make $@: there is no benchmark \"$*\" (there is: $(benches:bench-%=%))" >&2; exit 1
 
-# Memcheck, connects and disconnects, then kill rounds under load: of sandboxes, of data. SEED= replays,
-# ROUNDS= says how many.
+# Memcheck, connects and disconnects, then kill rounds under load: of sandboxes, of data; and of both
+# engines in the middle of what they do. SEED= replays, ROUNDS= says how many.
 .PHONY: soak
 soak: test-valgrind build
 	scripts/deps.sh test
@@ -174,6 +174,10 @@ soak: test-valgrind build
 		$(PYTHON) tests/soak/docker_many.py --count 200
 	LEASEHOLD_BIN=$(CURDIR)/build/release/bin $(PYTHON) tests/tools/contain.py 7200 -- \
 		$(PYTHON) tests/soak/kill_rounds.py --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED))
+	LEASEHOLD_BIN=$(CURDIR)/build/release/bin $(PYTHON) tests/tools/contain.py 7200 -- \
+		$(PYTHON) tests/soak/engine_kills.py --engine docker $(if $(SEED),--seed $(SEED))
+	LEASEHOLD_BIN=$(CURDIR)/build/release/bin $(PYTHON) tests/tools/contain.py 7200 -- \
+		$(PYTHON) tests/soak/engine_kills.py --engine local $(if $(SEED),--seed $(SEED))
 	LEASEHOLD_BIN=$(CURDIR)/build/release/bin $(PYTHON) tests/tools/contain.py 7200 -- \
 		$(PYTHON) tests/soak/data_rounds.py --rounds $(or $(ROUNDS),500) $(if $(SEED),--seed $(SEED))
 	LEASEHOLD_RACE_S=600 $(run_tests) --timeout 900 integration=build/release/bin --only 'test_files_hostile'
