@@ -150,14 +150,6 @@ static void checks_between_keys_name_where_the_value_stands(void **state)
     assert_refused("http: {tls: {client_ca_file: x}}\n", ":1: http.tls.client_ca_file needs");
     assert_refused("docker: {base_url: 'http://x'}\n", ":1: docker.base_url must be");
     assert_refused("docker: {base_url: 'unix://x'}\n", ":1: docker.base_url must be");
-    assert_refused("docker: {registries: [{host: r.example, username: u}]}\n",
-                   ":1: docker.registries[0].password_file is missing");
-    assert_refused("docker:\n  registries:\n"
-                   "  - {host: 'https://r.example/', username: u, password_file: p}\n",
-                   ":3: host of docker.registries must be HOST or HOST:PORT");
-    assert_refused("docker:\n  registries:\n  - {host: R.example, username: u, password_file: p}\n"
-                   "  - {host: r.example, username: v, password_file: p}\n",
-                   ":4: docker.registries has r.example twice");
     assert_refused("logging: {output: file}\n", ":1: logging.output file needs");
     assert_refused("logging: {output: otel}\n", ":1: logging.output: otel is not supported");
     assert_refused("storage: {kind: mysql}\n", ":1: storage.kind must be one of: sqlite, postgres");
@@ -268,6 +260,19 @@ static void ret_is_untouched_on_failure(void **state)
     assert_memory_equal(&c, &before, sizeof(c));
 }
 
+static void a_registry_is_named_once_and_as_images_name_it(void **state)
+{
+    (void)state;
+    assert_refused("docker: {registries: [{host: r.example, username: u}]}\n",
+                   ":1: docker.registries[0].password_file is missing");
+    assert_refused("docker:\n  registries:\n"
+                   "  - {host: 'https://r.example/', username: u, password_file: p}\n",
+                   ":3: host of docker.registries must be HOST or HOST:PORT");
+    assert_refused("docker:\n  registries:\n  - {host: R.example, username: u, password_file: p}\n"
+                   "  - {host: r.example, username: v, password_file: p}\n",
+                   ":4: docker.registries has r.example twice");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,6 +280,7 @@ int main(void)
         cmocka_unit_test(wrong_values_name_line_and_key),
         cmocka_unit_test(yaml_beyond_the_plain_is_refused),
         cmocka_unit_test(checks_between_keys_name_where_the_value_stands),
+        cmocka_unit_test(a_registry_is_named_once_and_as_images_name_it),
         cmocka_unit_test(transports_are_checked),
         cmocka_unit_test(port_ranges_are_checked),
         cmocka_unit_test(a_long_list_is_refused),
