@@ -6,6 +6,7 @@ nothing left over.
 """
 
 import argparse
+import glob
 import os
 import sys
 import time
@@ -33,7 +34,26 @@ def mounts(docker, gateway):
     return {p for p in points if p.startswith((docker.dir + "/", gateway.dir + "/"))}
 
 
-def left_over(docker, gateway, mounts_before):
+def control_groups(containers):
+    """That are still there, of containers by these ids."""
+    found = glob.glob("/sys/fs/cgroup/**/docker*", recursive=True)
+    found += [below for group in found for below in glob.glob(group + "/*/")]
+    return [group for group in found if any(container in group for container in containers)]
+
+
+def process_descriptors(gateway):
+    """Those by which it watches doors and containers."""
+    root = f"/proc/{gateway.process.pid}/fd"
+    links = []
+    for name in os.listdir(root):
+        try:
+            links.append(os.readlink(os.path.join(root, name)))
+        except OSError:
+            continue
+    return [link for link in links if "pidfd" in link]
+
+
+def left_over(docker, gateway, mounts_before, opened):
     """What should not be there any more, by what kind it is."""
     found = {
         "containers": [c["Names"] for c in docker.of_gateway(gateway)],
@@ -41,6 +61,8 @@ def left_over(docker, gateway, mounts_before):
         "processes": gateway.sandboxes_left(),
         "run directories": [n for n in os.listdir(gateway.run_dir) if len(n) == 36],
         "mounts": sorted(mounts(docker, gateway) - mounts_before),
+        "control groups": control_groups({sandbox["container_id"] for sandbox, _ in opened}),
+        "descriptors": process_descriptors(gateway),
     }
     return {kind: things for kind, things in found.items() if things}
 
@@ -51,7 +73,7 @@ def run(docker, gateway, count, at_once, say):
     chats = [gateway.new_chat()["chat_id"] for _ in range(count)]
     with ThreadPoolExecutor(at_once) as pool:
         at = time.monotonic()
-        opened = list(pool.map(lambda chat: gateway.open(chat, lease={}), chats))
+        opened = list(pool.map(lambda chat: gateway.open(chat, lease={"ttl_s": 900}), chats))
         say(f"{count} opened in {time.monotonic() - at:.1f} s")
         used = list(pool.map(lambda pair: use(gateway, pair[1]), opened))
         assert all(used), f"{used.count(False)} did not answer"
@@ -66,7 +88,7 @@ def run(docker, gateway, count, at_once, say):
         paths = [f"/sandboxes/{sandbox['session_id']}/stop" for sandbox, _ in opened]
         list(pool.map(lambda path: gateway.expect(200, "POST", path, {}), paths))
         say(f"{count} stopped in {time.monotonic() - at:.1f} s")
-    return left_over(docker, gateway, before)
+    return left_over(docker, gateway, before, opened)
 
 
 def main():
