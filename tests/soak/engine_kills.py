@@ -47,14 +47,12 @@ CONFIG = {
         {"name": "default", "command": SHELL},
     ],
 }
-# How long the act takes about, so that a kill comes anywhere in it.
-MOMENTS = {"start": 0.6, "stop": 0.3, "pull": 0.6, "tool": 0.3}
-
 
 class Case:
     """What both engines have: moments and what must hold behind a kill."""
 
-    moments = ("start", "stop", "tool")
+    # How long each takes about, so that a kill comes anywhere in it.
+    moments = {"start": 0.6, "stop": 0.06, "tool": 0.3}
 
     def __init__(self, say):
         self.say = say
@@ -116,7 +114,7 @@ class Case:
 
         actor = threading.Thread(target=act)
         actor.start()
-        time.sleep(rng.uniform(0, MOMENTS[moment]))
+        time.sleep(rng.uniform(0, self.moments[moment]))
         hit = getattr(self, "kill_" + victim)(rng)
         actor.join(90)
         if actor.is_alive():
@@ -240,7 +238,7 @@ class OnLocal(Case):
 
 class OnDocker(Case):
     victims = ("gateway", "dockerd", "shim", "leasedoor")
-    moments = ("start", "stop", "tool", "pull")
+    moments = {**Case.moments, "stop": 0.3, "pull": 0.6}
 
     def __init__(self, say, rng):
         super().__init__(say)
