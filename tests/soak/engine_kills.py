@@ -172,6 +172,7 @@ class Case:
             return False
 
     def check(self):
+        self.gateway.connection().close()  # idle for as long as the act took: closed there, perhaps
         self.settled("not at rest", self.under_way)
         self.settled("told to run without an answer", self.silent)
         for session in self.sessions():
