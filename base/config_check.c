@@ -16,6 +16,7 @@
 #define CONTROL_SOCKET   "control.sock"
 #define PROFILE_NAME     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 #define REGISTRY_HOST    PROFILE_NAME ":[]"
+#define HUB              "docker.io"
 #define HEADER_SYMBOL    "!#$%&'*+-.^_`|~"
 
 int config_note(struct config_loader *ld, struct config_origin origin)
@@ -406,6 +407,9 @@ static int check_registries(struct config_loader *ld, const struct config_docker
             return config_fail(ld, &r[i].host,
                                "host of docker.registries must be HOST or HOST:PORT, as images "
                                "name it");
+        }
+        if (strcasecmp(r[i].host, "index." HUB) == 0) {
+            return config_fail(ld, &r[i].host, "docker.registries knows %s as " HUB, r[i].host);
         }
         for (size_t k = 0; k < i; k++) {
             if (strcasecmp(r[k].host, r[i].host) == 0) {

@@ -17,17 +17,24 @@
 #define PASSWORD_MAX 8192 /* tokens of cloud registries have a few thousand characters */
 #define JSON_MAX     (16u * 1024)
 
-/* With Docker a first component is a host when it could be no name of the hub's. */
+/* With Docker a first component is a host when it could be no name of the hub's, which are of small
+ * letters. */
+static bool is_host(const char *first, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        if (first[i] == '.' || first[i] == ':' || (first[i] >= 'A' && first[i] <= 'Z'))
+            return true;
+    }
+    return len == 9 && memcmp(first, "localhost", 9) == 0;
+}
+
 void docker_login_host(const char *image, char ret[static LOGIN_HOST_MAX])
 {
     size_t len = strcspn(image, "/");
-    bool is_host = image[len] == '/' && len < LOGIN_HOST_MAX &&
-                   (memchr(image, '.', len) != NULL || memchr(image, ':', len) != NULL ||
-                    (len == 9 && memcmp(image, "localhost", 9) == 0));
-    if (is_host)
-        snprintf(ret, LOGIN_HOST_MAX, "%.*s", (int)len, image);
-    else
+    if (image[len] != '/' || !is_host(image, len))
         snprintf(ret, LOGIN_HOST_MAX, HUB);
+    else
+        snprintf(ret, LOGIN_HOST_MAX, "%.*s", len < LOGIN_HOST_MAX ? (int)len : 0, image);
     if (strcasecmp(ret, "index." HUB) == 0)
         snprintf(ret, LOGIN_HOST_MAX, HUB);
 }
@@ -71,7 +78,8 @@ static int read_all(int fd, const struct config_registry *r, struct password *re
         ret->len--;
     if (ret->len == 0)
         return unusable(r, "is empty", e);
-    return memchr(ret->text, '\0', ret->len) != NULL ? unusable(r, "is no text", e) : 0;
+    bool is_text = memchr(ret->text, '\0', ret->len) == NULL && utf8_valid(ret->text, ret->len);
+    return is_text ? 0 : unusable(r, "is no text", e);
 }
 
 /* A link may lead to it, as where secrets are mounted; a pipe or a device is none. */

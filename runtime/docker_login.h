@@ -11,7 +11,7 @@ struct docker_login {
     char header[32 * 1024];
 };
 
-/* Of which registry is this image: "docker.io" where its name names none. */
+/* Of which registry is this image: "docker.io" where its name names none, "" of one that can be none. */
 void docker_login_host(const char *image, char ret[static LOGIN_HOST_MAX]);
 
 /* Reads the password anew each time, so that it may be changed under us. Without an entry for the

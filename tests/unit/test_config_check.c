@@ -271,6 +271,9 @@ static void a_registry_is_named_once_and_as_images_name_it(void **state)
     assert_refused("docker:\n  registries:\n  - {host: R.example, username: u, password_file: p}\n"
                    "  - {host: r.example, username: v, password_file: p}\n",
                    ":4: docker.registries has r.example twice");
+    assert_refused("docker:\n  registries:\n"
+                   "  - {host: Index.docker.io, username: u, password_file: p}\n",
+                   ":3: docker.registries knows Index.docker.io as docker.io");
 }
 
 int main(void)

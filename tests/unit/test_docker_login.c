@@ -21,6 +21,8 @@ static void test_a_name_tells_its_registry(void **state)
         {"agent:1.2", "docker.io"},
         {"lh/agent:1", "docker.io"},
         {"index.docker.io/lh/agent", "docker.io"},
+        {"REGISTRY/agent", "REGISTRY"}, /* no name of the hub's: engines of today ask that host */
+        {"rEgistry/a/b:1", "rEgistry"},
         {"", "docker.io"},
         {"/agent", "docker.io"},
     };
@@ -78,6 +80,20 @@ static void test_another_registry_is_told_nothing(void **state)
     assert_string_equal(login.header, "");
     login_with("secret", 6, "registry.example/agent", &login, 0, &e);
     assert_string_equal(login.header, "");
+    login_with("secret", 6, "Elsewhere/agent", &login, 0, &e);
+    assert_string_equal(login.header, "");
+}
+
+static void test_a_host_that_is_too_long_is_not_the_hub(void **state)
+{
+    char image[LOGIN_HOST_MAX + 32];
+    struct docker_login login;
+    struct err e;
+    (void)state;
+    memset(image, 'a', sizeof(image));
+    strcpy(image + LOGIN_HOST_MAX, ".example/agent");
+    login_with("secret", 6, image, &login, 0, &e);
+    assert_string_equal(login.header, "");
 }
 
 static void test_a_file_that_holds_no_password_is_told_by_the_registry(void **state)
@@ -91,6 +107,9 @@ static void test_a_file_that_holds_no_password_is_told_by_the_registry(void **st
     login_with("\n", 1, image, &login, -1, &e);
     assert_string_equal(e.msg, "the password file for registry Registry.example:5000 is empty");
     login_with("a\0b", 3, image, &login, -1, &e);
+    assert_string_equal(e.msg, "the password file for registry Registry.example:5000 is no text");
+    login_with("p\xe4ss", 4, image, &login, -1,
+               &e); /* JSON has no such byte: it would be another */
     assert_string_equal(e.msg, "the password file for registry Registry.example:5000 is no text");
     login_with(many, sizeof(many), image, &login, -1, &e);
     assert_non_null(strstr(e.msg, "is longer than 8 KiB"));
@@ -106,6 +125,7 @@ int main(void)
         cmocka_unit_test(test_a_name_tells_its_registry),
         cmocka_unit_test(test_the_header_holds_what_an_engine_reads),
         cmocka_unit_test(test_another_registry_is_told_nothing),
+        cmocka_unit_test(test_a_host_that_is_too_long_is_not_the_hub),
         cmocka_unit_test(test_a_file_that_holds_no_password_is_told_by_the_registry),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
