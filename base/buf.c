@@ -40,17 +40,14 @@ static bool resize(struct buf *b, size_t size)
     return true;
 }
 
-/* Makes room for `more` bytes and the NUL behind them. */
-static bool reserve(struct buf *b, size_t more)
+/* Makes room for `more` bytes and the NUL behind them, where there is none. */
+static bool grow(struct buf *b, size_t more)
 {
     if (b->failed || more > b->cap - b->len) {
         b->failed = true;
         return false;
     }
     size_t need = b->len + more + 1;
-    if (need <= b->size) {
-        return true;
-    }
     size_t size = b->size < FIRST_SIZE ? FIRST_SIZE : b->size * 2;
     if (size < need) {
         size = need;
@@ -68,6 +65,12 @@ void buf_reserve(struct buf *b, size_t more)
     if (!b->failed && need > b->size) {
         (void)resize(b, need);
     }
+}
+
+/* Most pieces fit into what is there. */
+static inline bool reserve(struct buf *b, size_t more)
+{
+    return (!b->failed && more < b->size - b->len) || grow(b, more);
 }
 
 void buf_add(struct buf *b, const void *data, size_t len)
@@ -89,13 +92,17 @@ void buf_add_str(struct buf *b, const char *s)
 
 void buf_add_char(struct buf *b, char c)
 {
-    buf_add(b, &c, 1);
+    if (reserve(b, 1)) {
+        b->data[b->len++] = c;
+        b->data[b->len] = '\0';
+    }
 }
 
-void buf_add_int(struct buf *b, int64_t v)
+const char *int_format(int64_t v, char room[static INT_TEXT])
 {
-    char text[24], *at = text + sizeof(text);
+    char *at = room + INT_TEXT - 1;
     uint64_t left = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
+    *at = '\0';
     do {
         *--at = (char)('0' + left % 10);
         left /= 10;
@@ -103,7 +110,14 @@ void buf_add_int(struct buf *b, int64_t v)
     if (v < 0) {
         *--at = '-';
     }
-    buf_add(b, at, (size_t)(text + sizeof(text) - at));
+    return at;
+}
+
+void buf_add_int(struct buf *b, int64_t v)
+{
+    char room[INT_TEXT];
+    const char *text = int_format(v, room);
+    buf_add(b, text, (size_t)(room + INT_TEXT - 1 - text));
 }
 
 void buf_printf(struct buf *b, const char *fmt, ...)

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#define DAY_S       86400
 #define TIME_MAX_MS INT64_C(253402300799999) /* 9999-12-31T23:59:59.999Z */
 
 static int64_t system_wall_ms(void *ctx)
@@ -36,6 +37,28 @@ static char *put_digits(char *at, int n, int value, char behind)
     return at + n + 1;
 }
 
+struct date {
+    int year, month, day;
+};
+
+/* Of a day since 1970-01-01. gmtime_r takes a lock that all threads share. Years begin in March here, so
+ * that the day that may be missing is their last. */
+static struct date date_of(int days)
+{
+    enum { IN_400_YEARS = 146097, IN_100_YEARS = 36524, IN_4_YEARS = 1461, TO_1970 = 719468 };
+    int day = days + TO_1970; /* since 0000-03-01 */
+    int of_400 = day % IN_400_YEARS;
+    int year =
+        (of_400 - of_400 / (IN_4_YEARS - 1) + of_400 / IN_100_YEARS - of_400 / (IN_400_YEARS - 1)) /
+        365;
+    int of_year = of_400 - (365 * year + year / 4 - year / 100);
+    int month = (5 * of_year + 2) / 153; /* five of them, from March or August on, have 153 days */
+    bool ends_year = month >= 10;
+    return (struct date){.year = day / IN_400_YEARS * 400 + year + ends_year,
+                         .month = month + (ends_year ? -9 : 3),
+                         .day = of_year - (153 * month + 2) / 5 + 1};
+}
+
 char *time_format(int64_t ms, char out[static TIME_TEXT])
 {
     if (ms < 0) {
@@ -43,15 +66,14 @@ char *time_format(int64_t ms, char out[static TIME_TEXT])
     } else if (ms > TIME_MAX_MS) {
         ms = TIME_MAX_MS;
     }
-    time_t seconds = ms / 1000;
-    struct tm tm;
-    gmtime_r(&seconds, &tm);
-    char *at = put_digits(out, 4, tm.tm_year + 1900, '-');
-    at = put_digits(at, 2, tm.tm_mon + 1, '-');
-    at = put_digits(at, 2, tm.tm_mday, 'T');
-    at = put_digits(at, 2, tm.tm_hour, ':');
-    at = put_digits(at, 2, tm.tm_min, ':');
-    at = put_digits(at, 2, tm.tm_sec, '.');
+    int second = (int)(ms / 1000 % DAY_S);
+    struct date date = date_of((int)(ms / 1000 / DAY_S));
+    char *at = put_digits(out, 4, date.year, '-');
+    at = put_digits(at, 2, date.month, '-');
+    at = put_digits(at, 2, date.day, 'T');
+    at = put_digits(at, 2, second / 3600, ':');
+    at = put_digits(at, 2, second / 60 % 60, ':');
+    at = put_digits(at, 2, second % 60, '.');
     at = put_digits(at, 3, (int)(ms % 1000), 'Z');
     *at = '\0';
     return out;

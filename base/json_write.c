@@ -92,9 +92,20 @@ static size_t plain_run(const char *s, size_t len)
     }
 }
 
+static bool add_plain(struct buf *out, const char *s, size_t len)
+{
+    buf_add_char(out, '"');
+    buf_add(out, s, len);
+    buf_add_char(out, '"');
+    return true;
+}
+
 bool json_add_string_max(struct buf *out, const char *s, size_t len, size_t max)
 {
     bool whole = true;
+    if (len <= max && ascii_run(s, len) == len) {
+        return add_plain(out, s, len);
+    }
     buf_add_char(out, '"');
     while (len > 0) {
         size_t run = plain_run(s, len);
@@ -179,7 +190,7 @@ static void add_elem(struct buf *out, const struct field *f, const void *elem)
     if (f->fields != NULL) {
         json_encode(f->fields, elem, out);
     } else if (f->elem_kind == FIELD_KIND_ID) {
-        add_text(out, ID_STR((const struct id *)elem));
+        add_plain(out, ID_STR((const struct id *)elem), ID_TEXT - 1);
     } else {
         const char *s = *(char *const *)elem;
         add_text(out, s != NULL ? s : "");
@@ -249,7 +260,7 @@ static void add_value(struct buf *out, const struct field *f, const void *at)
         add_text(out, at);
         break;
     case FIELD_KIND_ID:
-        add_text(out, ID_STR((const struct id *)at));
+        add_plain(out, ID_STR((const struct id *)at), ID_TEXT - 1);
         break;
     case FIELD_KIND_INT:
         buf_add_int(out, *(const int64_t *)at);
@@ -267,7 +278,7 @@ static void add_value(struct buf *out, const struct field *f, const void *at)
         add_set(out, f, *(const unsigned *)at);
         break;
     case FIELD_KIND_TIME:
-        add_text(out, time_format(*(const int64_t *)at, time));
+        add_plain(out, time_format(*(const int64_t *)at, time), TIME_TEXT - 1);
         break;
     case FIELD_KIND_RAW:
         buf_add_str(out, is_zero(f, at) ? "{}" : *(char *const *)at);
@@ -288,15 +299,14 @@ static void add_value(struct buf *out, const struct field *f, const void *at)
 
 void json_encode(const struct field *fields, const void *obj, struct buf *out)
 {
-    bool first = true;
-    buf_add_char(out, '{');
+    char before = '{';
     for (const struct field *f = fields; f->name != NULL; f++) {
         if ((f->flags & FIELD_OMIT_ZERO) != 0 && is_zero(f, field_at_const(f, obj))) {
             continue;
         }
-        buf_add_str(out, first ? "" : ",");
-        first = false;
-        add_text(out, f->name);
+        buf_add_char(out, before);
+        before = ',';
+        add_plain(out, f->name, strlen(f->name)); /* of a C member */
         buf_add_char(out, ':');
         if (is_null(f, obj)) {
             buf_add_str(out, "null");
@@ -304,5 +314,5 @@ void json_encode(const struct field *fields, const void *obj, struct buf *out)
             add_value(out, f, field_at_const(f, obj));
         }
     }
-    buf_add_char(out, '}');
+    buf_add_str(out, before == '{' ? "{}" : "}");
 }

@@ -1,5 +1,6 @@
 #include "p256.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,17 +16,97 @@
 #define GROUP         "prime256v1"
 #define DER_SIG_BYTES 72 /* SEQUENCE of two INTEGERs of at most 33 bytes */
 
+/* What one thread signs with. To make it, or to copy it for each signature, costs a tenth of that. */
+struct signer {
+    EVP_MD_CTX *hash;
+    EVP_PKEY_CTX *sign;
+};
+
+#define SPARE_SIGNERS 8
+
+/* Each is nobody's until a thread takes it out. */
+struct signers {
+    _Atomic(struct signer *) spare[SPARE_SIGNERS];
+};
+
 struct p256_key {
     EVP_PKEY *pkey;
-    EVP_MD_CTX *sign; /* NULL: a public key */
+    struct signers *signers; /* NULL: a public key */
     EVP_MD_CTX *verify;
 };
+
+static void signer_free(struct signer *s)
+{
+    if (s == NULL)
+        return;
+    EVP_MD_CTX_free(s->hash);
+    EVP_PKEY_CTX_free(s->sign);
+    free(s);
+}
+
+/* NULL without memory. */
+static struct signer *signer_new(EVP_PKEY *pkey)
+{
+    struct signer *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return NULL;
+    s->hash = EVP_MD_CTX_new();
+    s->sign = EVP_PKEY_CTX_new(pkey, NULL);
+    if (s->hash == NULL || s->sign == NULL || EVP_DigestInit_ex(s->hash, EVP_sha256(), NULL) != 1 ||
+        EVP_PKEY_sign_init(s->sign) != 1) {
+        signer_free(s);
+        return NULL;
+    }
+    return s;
+}
+
+/* With one in it. NULL without memory. */
+static struct signers *signers_new(EVP_PKEY *pkey)
+{
+    struct signers *all = calloc(1, sizeof *all);
+    struct signer *first = all != NULL ? signer_new(pkey) : NULL;
+    if (first == NULL) {
+        free(all);
+        return NULL;
+    }
+    atomic_store(&all->spare[0], first);
+    return all;
+}
+
+static void signers_free(struct signers *all)
+{
+    if (all == NULL)
+        return;
+    for (size_t i = 0; i < SPARE_SIGNERS; i++)
+        signer_free(atomic_load(&all->spare[i]));
+    free(all);
+}
+
+static struct signer *signer_take(const struct p256_key *key)
+{
+    for (size_t i = 0; i < SPARE_SIGNERS; i++) {
+        struct signer *s = atomic_exchange(&key->signers->spare[i], NULL);
+        if (s != NULL)
+            return s;
+    }
+    return signer_new(key->pkey);
+}
+
+static void signer_put(const struct p256_key *key, struct signer *s)
+{
+    for (size_t i = 0; i < SPARE_SIGNERS; i++) {
+        struct signer *none = NULL;
+        if (atomic_compare_exchange_strong(&key->signers->spare[i], &none, s))
+            return;
+    }
+    signer_free(s);
+}
 
 void p256_key_free(struct p256_key *key)
 {
     if (key == NULL)
         return;
-    EVP_MD_CTX_free(key->sign);
+    signers_free(key->signers);
     EVP_MD_CTX_free(key->verify);
     EVP_PKEY_free(key->pkey);
     free(key);
@@ -44,9 +125,8 @@ static struct p256_key *key_new(EVP_PKEY *pkey, bool can_sign)
     bool ok = key->verify != NULL &&
               EVP_DigestVerifyInit(key->verify, NULL, EVP_sha256(), NULL, pkey) == 1;
     if (ok && can_sign) {
-        key->sign = EVP_MD_CTX_new();
-        ok =
-            key->sign != NULL && EVP_DigestSignInit(key->sign, NULL, EVP_sha256(), NULL, pkey) == 1;
+        key->signers = signers_new(pkey);
+        ok = key->signers != NULL;
     }
     if (!ok) {
         p256_key_free(key);
@@ -264,19 +344,32 @@ static EVP_MD_CTX *ctx_copy(const EVP_MD_CTX *from)
     return ctx;
 }
 
+/* Without naming the digest again, which would have it looked up again. */
+static bool signer_sign(const struct signer *s, const void *data, size_t len,
+                        uint8_t ret_sig[static P256_SIG_BYTES])
+{
+    uint8_t digest[EVP_MAX_MD_SIZE], der[DER_SIG_BYTES];
+    unsigned digest_len = 0;
+    size_t der_len = sizeof der;
+    return EVP_DigestInit_ex(s->hash, NULL, NULL) == 1 &&
+           EVP_DigestUpdate(s->hash, data, len) == 1 &&
+           EVP_DigestFinal_ex(s->hash, digest, &digest_len) == 1 &&
+           EVP_PKEY_sign(s->sign, der, &der_len, digest, digest_len) == 1 &&
+           sig_from_der(der, der_len, ret_sig);
+}
+
 bool p256_sign(const struct p256_key *key, const void *data, size_t len,
                uint8_t ret_sig[static P256_SIG_BYTES])
 {
-    uint8_t der[DER_SIG_BYTES];
-    size_t der_len = sizeof der;
-
-    if (key->sign == NULL)
+    if (key->signers == NULL)
         return false;
     ERR_set_mark();
-    EVP_MD_CTX *ctx = ctx_copy(key->sign);
-    bool ok = ctx != NULL && EVP_DigestSign(ctx, der, &der_len, data, len) == 1 &&
-              sig_from_der(der, der_len, ret_sig);
-    EVP_MD_CTX_free(ctx);
+    struct signer *s = signer_take(key);
+    bool ok = s != NULL && signer_sign(s, data, len, ret_sig);
+    if (ok)
+        signer_put(key, s);
+    else
+        signer_free(s); /* whatever state it is in */
     ERR_pop_to_mark();
     return ok;
 }

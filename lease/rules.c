@@ -57,11 +57,13 @@ int lease_request_check(const struct lease_policy *p, const struct lease_request
 int lease_audit(struct store_tx *tx, const struct caller *caller, const char *action,
                 const struct lease *l, const char *reason, int64_t seq, struct err *e)
 {
-    char detail[REASON_MAX + 32] = "";
+    char detail[REASON_MAX + 32] = "", digits[INT_TEXT], *at = detail;
 
-    if (seq)
-        snprintf(detail, sizeof detail, "%s%sseq=%lld", reason ? reason : "", reason ? " " : "",
-                 (long long)seq);
+    if (seq) {
+        if (reason)
+            at = stpcpy(stpncpy(at, reason, REASON_MAX - 1), " ");
+        stpcpy(stpcpy(at, "seq="), int_format(seq, digits));
+    }
     return store_audit_deed(tx,
                             &(struct audit_deed){.caller = caller,
                                                  .action = action,

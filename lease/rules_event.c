@@ -5,7 +5,8 @@
 #include "leasehold/json.h"
 #include "rules.h"
 
-#define DATA_CAP 1024
+#define DATA_CAP   1024
+#define DATA_USUAL 320
 
 static void add_id(struct buf *out, const char *before, const struct id *id)
 {
@@ -34,6 +35,7 @@ int lease_event(struct store_tx *tx, const char *name, const struct lease *l, st
     int rc;
 
     buf_init(&data, DATA_CAP);
+    buf_reserve(&data, DATA_USUAL);
     data_put(l, &data);
     rc = buf_ok(&data) ? store_event_append(tx,
                                             &(struct store_event){.name = name,

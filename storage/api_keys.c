@@ -107,23 +107,61 @@ int store_api_key_used(struct store_tx *tx, const struct id *key_id, int64_t at,
     return stmt_run(&st, e);
 }
 
-int store_api_key_may(struct store_tx *tx, const struct id *key_id, const struct id *user_id,
-                      int64_t *ret_until, struct err *e)
+static int has_user(struct store_tx *tx, const struct id *key_id, const struct id *user_id,
+                    int64_t *ret, struct err *e)
 {
     struct stmt st;
     if (stmt_open(&st, tx->conn, "API key",
-                  "SELECT COALESCE(MAX(CASE expires_at WHEN 0 THEN 9223372036854775807"
-                  " ELSE expires_at END), 0) FROM api_keys WHERE key_id = ? AND revoked_at = 0"
-                  " AND role IN ('bot', 'admin') AND (expires_at = 0 OR expires_at > ?)"
-                  " AND (limited = 0 OR EXISTS (SELECT 1 FROM api_key_users"
-                  " WHERE api_key_users.key_id = api_keys.key_id AND user_id = ?))",
+                  "SELECT EXISTS (SELECT 1 FROM api_key_users WHERE key_id = ? AND user_id = ?)",
                   e) != 0) {
         return -1;
     }
     bind_id(&st, key_id);
-    bind_int(&st, tx->now_ms);
     bind_id(&st, user_id);
-    return stmt_end_with_int(&st, ERR_INTERNAL, ret_until, e);
+    return stmt_end_with_int(&st, ERR_INTERNAL, ret, e);
+}
+
+/* What says until when a key acts. */
+struct key_term {
+    enum role role;
+    int64_t expires_at, revoked_at;
+    bool limited;
+};
+
+static int read_term(struct store_tx *tx, const struct id *key_id, struct key_term *ret,
+                     bool *ret_there, struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "API key",
+                  "SELECT role, expires_at, revoked_at, limited FROM api_keys WHERE key_id = ?",
+                  e) != 0) {
+        return -1;
+    }
+    bind_id(&st, key_id);
+    int rc = stmt_next(&st, ret_there, e);
+    if (rc == 0 && *ret_there) {
+        ret->role = (enum role)column_enum(&st, role_names);
+        ret->expires_at = column_int(&st);
+        ret->revoked_at = column_int(&st);
+        ret->limited = column_bool(&st);
+    }
+    return stmt_end(&st, rc, e);
+}
+
+int store_api_key_may(struct store_tx *tx, const struct id *key_id, const struct id *user_id,
+                      int64_t *ret_until, struct err *e)
+{
+    struct key_term t = {0};
+    int64_t may = 1;
+    bool there;
+    if (read_term(tx, key_id, &t, &there, e) != 0 ||
+        (t.limited && has_user(tx, key_id, user_id, &may, e) != 0)) {
+        return -1;
+    }
+    bool acts = there && t.revoked_at == 0 && (t.role == ROLE_BOT || t.role == ROLE_ADMIN) &&
+                (t.expires_at == 0 || t.expires_at > tx->now_ms);
+    *ret_until = !acts || may == 0 ? 0 : t.expires_at == 0 ? INT64_MAX : t.expires_at;
+    return 0;
 }
 
 static int count_users(struct store_tx *tx, const struct id *key_id, int64_t *ret, struct err *e)

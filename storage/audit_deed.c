@@ -66,6 +66,25 @@ void store_audit_detail(char ret[static STORE_AUDIT_DETAIL], const char *detail,
     }
 }
 
+static char *put(char *at, const char *end, const char *s)
+{
+    size_t len = strlen(s), room = (size_t)(end - at) - 1;
+    len = len < room ? len : room;
+    memcpy(at, s, len);
+    at[len] = '\0';
+    return at + len;
+}
+
+static void object_put(const struct audit_deed *d, char ret[static OBJECT_MAX])
+{
+    const char *end = ret + OBJECT_MAX;
+    char *at = put(put(ret, end, d->kind), end, ":");
+    if (d->within != NULL) {
+        at = put(put(at, end, ID_STR(d->within)), end, "/");
+    }
+    put(at, end, d->id != NULL ? ID_STR(d->id) : d->name);
+}
+
 int store_audit_deed(struct store_tx *tx, const struct audit_deed *d, struct err *e)
 {
     char key[ID_TEXT], object[OBJECT_MAX], of_chat[STORE_AUDIT_DETAIL];
@@ -78,9 +97,7 @@ int store_audit_deed(struct store_tx *tx, const struct audit_deed *d, struct err
         store_audit_detail(of_chat, detail, d->chat_id, d->chat_name);
         detail = of_chat;
     }
-    snprintf(object, sizeof(object), "%s:%s%s%s", d->kind,
-             d->within != NULL ? ID_STR(d->within) : "", d->within != NULL ? "/" : "",
-             d->id != NULL ? ID_STR(d->id) : d->name);
+    object_put(d, object);
     return store_audit(tx,
                        &(struct audit_entry){
                            .at = store_now_ms(tx),

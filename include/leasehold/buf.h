@@ -39,4 +39,8 @@ void buf_consume(struct buf *b, size_t n); /* drops the first n bytes; n <= len 
 
 bool buf_ok(const struct buf *b);
 
+/* The decimal digits of v, somewhere in `room`. */
+#define INT_TEXT 24
+const char *int_format(int64_t v, char room[static INT_TEXT]);
+
 #endif

@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -107,6 +108,21 @@ static void what_format_writes_parse_reads(void **state)
     }
 }
 
+static void every_day_is_written_as_the_library_has_it(void **state)
+{
+    (void)state;
+    for (int64_t day = 0; day * 86400 < INT64_C(253402300800); day++) {
+        time_t seconds = (time_t)(day * 86400 + day % 86400);
+        char text[TIME_TEXT], want[64];
+        struct tm tm;
+        gmtime_r(&seconds, &tm);
+        strftime(want, sizeof want, "%Y-%m-%dT%H:%M:%S.000Z", &tm);
+        if (strcmp(time_format((int64_t)seconds * 1000, text), want) != 0) {
+            fail_msg("%s, not %s", text, want);
+        }
+    }
+}
+
 static void system_clock_runs(void **state)
 {
     (void)state;
@@ -124,6 +140,7 @@ int main(void)
         cmocka_unit_test(parse_refuses_everything_else),
         cmocka_unit_test(parse_reads_only_len_bytes),
         cmocka_unit_test(what_format_writes_parse_reads),
+        cmocka_unit_test(every_day_is_written_as_the_library_has_it),
         cmocka_unit_test(system_clock_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -96,6 +97,40 @@ static void random_ids_are_version_4_and_differ(void **state)
     assert_true(id_equal(&a, &again));
 }
 
+static void every_byte_is_written_and_read_at_every_place(void **state)
+{
+    (void)state;
+    for (size_t at = 0; at < 16; at++) {
+        for (unsigned byte = 0; byte < 256; byte++) {
+            struct id id, again;
+            char want[ID_TEXT], *to = want;
+            for (size_t i = 0; i < 16; i++) {
+                id.b[i] = (uint8_t)(i == at ? byte : ~byte);
+                to += snprintf(to, 4, i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x",
+                               id.b[i]);
+            }
+            assert_string_equal(ID_STR(&id), want);
+            assert_true(id_parse(want, ID_TEXT - 1, &again));
+            assert_true(id_equal(&again, &id));
+        }
+    }
+}
+
+static void no_other_character_is_a_digit(void **state)
+{
+    (void)state;
+    for (int c = 1; c < 256; c++) {
+        bool digit = strchr("0123456789abcdefABCDEF", c) != NULL;
+        for (size_t at = 0; at < sizeof(CANONICAL) - 1; at++) {
+            char text[] = CANONICAL;
+            struct id id;
+            bool hyphen = text[at] == '-';
+            text[at] = (char)c;
+            assert_int_equal(id_parse(text, strlen(text), &id), hyphen ? c == '-' : digit);
+        }
+    }
+}
+
 static void zero_is_none(void **state)
 {
     (void)state;
@@ -113,6 +148,8 @@ int main(void)
         cmocka_unit_test(ordered_ids_sort_by_their_time_and_stay_random_behind_it),
         cmocka_unit_test(only_len_bytes_count),
         cmocka_unit_test(random_ids_are_version_4_and_differ),
+        cmocka_unit_test(every_byte_is_written_and_read_at_every_place),
+        cmocka_unit_test(no_other_character_is_a_digit),
         cmocka_unit_test(zero_is_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
