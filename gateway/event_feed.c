@@ -14,12 +14,22 @@
 
 /* --- events ---------------------------------------------------------------------------------- */
 
+/* There is room. */
+static char *put(char *at, const char *s)
+{
+    size_t len = strlen(s);
+
+    memcpy(at, s, len + 1);
+    return at + len;
+}
+
 struct feed_event *feed_event_new(const struct store_event *ev)
 {
-    char at[TIME_TEXT];
-    size_t size = sizeof "{\"event\":\"\",\"seq\":,\"at\":\"\",\"data\":}" + strlen(ev->name) + 20 +
-                  TIME_TEXT + strlen(ev->data);
+    char at[TIME_TEXT], digits[INT_TEXT];
+    size_t size = sizeof "{\"event\":\"\",\"seq\":,\"at\":\"\",\"data\":}" + strlen(ev->name) +
+                  INT_TEXT + TIME_TEXT + strlen(ev->data);
     struct feed_event *fe = malloc(sizeof *fe + size);
+    char *end;
 
     if (!fe)
         return NULL;
@@ -27,26 +37,85 @@ struct feed_event *feed_event_new(const struct store_event *ev)
                               .user_id = ev->user_id,
                               .chat_id = ev->chat_id,
                               .session_id = ev->session_id};
-    fe->len = (size_t)snprintf(fe->text, size,
-                               "{\"event\":\"%s\",\"seq\":%" PRId64 ",\"at\":\"%s\",\"data\":%s}",
-                               ev->name, ev->seq, time_format(ev->at, at), ev->data);
+    end = put(put(fe->text, "{\"event\":\""), ev->name);
+    end = put(put(end, "\",\"seq\":"), int_format(ev->seq, digits));
+    end = put(put(end, ",\"at\":\""), time_format(ev->at, at));
+    end = put(put(put(end, "\",\"data\":"), ev->data), "}");
+    fe->len = (size_t)(end - fe->text);
     return fe;
 }
 
-static struct feed_event **slot(struct event_feed *f, int64_t seq)
+/* --- the ring -------------------------------------------------------------------------------- */
+
+struct feed_lines {
+    struct job job; /* from the writer to the loop */
+    struct event_feed *f;
+    int64_t first_seq, last_seq;
+    size_t len;
+    size_t refs; /* slots that hold a line of it, and whoever walks it */
+    char text[];
+};
+
+static void lines_unref(struct feed_lines *l)
+{
+    if (--l->refs == 0)
+        free(l);
+}
+
+static struct feed_slot *slot(struct event_feed *f, int64_t seq)
 {
     return &f->ring[(size_t)seq % FEED_RING];
 }
 
-static void ring_put(struct event_feed *f, struct feed_event *ev)
+static void slot_clear(struct feed_slot *s)
 {
-    struct feed_event **at = slot(f, ev->seq);
+    if (s->lines)
+        lines_unref(s->lines);
+    free(s->ev);
+    *s = (struct feed_slot){0};
+}
 
-    free(*at);
-    *at = ev;
-    f->newest = ev->seq;
+static void ring_put(struct event_feed *f, int64_t seq, struct feed_slot what)
+{
+    struct feed_slot *at = slot(f, seq);
+
+    slot_clear(at);
+    *at = what;
+    f->newest = seq;
     if (f->newest - f->oldest >= FEED_RING)
         f->oldest = f->newest - FEED_RING + 1;
+}
+
+/* An event that its readers never hear of would be a broken promise; the next life reads it from the
+ * log. */
+static void events_lost(struct services *s)
+{
+    log_event(s->log, LOG_ERROR, "changes_lost", LF_STR("detail", "no memory; restarting"));
+    abort();
+}
+
+static int event_make(void *ctx, const struct store_event *ev, struct err *e)
+{
+    struct feed_event **ret = ctx;
+
+    *ret = feed_event_new(ev);
+    return *ret ? 0 : err_set(e, ERR_INTERNAL, "no memory for an event");
+}
+
+static const struct feed_event *ring_event(struct event_feed *f, int64_t seq)
+{
+    struct feed_slot *s = slot(f, seq);
+    const struct store_event_batch line = {
+        .first_seq = seq, .last_seq = seq, .text = s->line, .len = s->len};
+    struct err e;
+
+    if (s->ev)
+        return s->ev;
+    if (store_event_batch_each(&line, 0, event_make, &s->ev, &e) || !s->ev || s->ev->seq != seq)
+        events_lost(f->s);
+    lines_unref(s->lines);
+    s->lines = NULL;
+    return s->ev;
 }
 
 /* --- life ------------------------------------------------------------------------------------ */
@@ -57,7 +126,7 @@ static int tail_each(void *ctx, const struct store_event *ev, struct err *e)
 
     if (!fe)
         return err_set(e, ERR_INTERNAL, "no memory for the events");
-    ring_put(ctx, fe);
+    ring_put(ctx, fe->seq, (struct feed_slot){.ev = fe});
     return 0;
 }
 
@@ -113,63 +182,51 @@ void event_feed_free(struct event_feed *f)
     HASH_ITER (hh, f->subscribers, sub, next)
         subscriber_free(f, sub);
     for (size_t i = 0; i < FEED_RING; i++)
-        free(f->ring[i]);
+        slot_clear(&f->ring[i]);
     server_timer_free(f->timer);
     free(f);
 }
 
 /* --- from the writer ------------------------------------------------------------------------- */
 
-struct posted {
-    struct job job;
-    struct event_feed *f;
-    struct feed_event *first, **end;
-};
-
-static void posted_apply(struct job *job)
+static void lines_apply(struct job *job)
 {
-    struct posted *p = (struct posted *)((char *)job - offsetof(struct posted, job));
-    struct event_feed *f = p->f;
-    struct feed_event *ev, *next;
+    struct feed_lines *l = (struct feed_lines *)((char *)job - offsetof(struct feed_lines, job));
+    struct event_feed *f = l->f;
+    const char *line = l->text, *end = l->text + l->len;
 
-    LL_FOREACH_SAFE (p->first, ev, next) {
-        ev->next = NULL;
-        ring_put(f, ev);
-        topics_each(f, ev);
+    l->refs = 1;
+    for (int64_t seq = l->first_seq; seq <= l->last_seq; seq++) {
+        const char *next = memchr(line, '\n', (size_t)(end - line));
+
+        if (!next)
+            events_lost(f->s);
+        l->refs++;
+        ring_put(f, seq,
+                 (struct feed_slot){.lines = l, .line = line, .len = (size_t)(next - line)});
+        if (f->subscribers)
+            topics_each(f, ring_event(f, seq));
+        line = next + 1;
     }
-    free(p);
-}
-
-static int posted_add(void *ctx, const struct store_event *ev, struct err *e)
-{
-    struct posted *p = ctx;
-    struct feed_event *fe = feed_event_new(ev);
-
-    if (!fe)
-        return err_set(e, ERR_INTERNAL, "no memory for an event");
-    *p->end = fe;
-    p->end = &fe->next;
-    return 0;
+    lines_unref(l);
 }
 
 void event_feed_post(void *ctx, const struct store_event_batch *batch)
 {
     struct services *s = ctx;
-    struct posted *p = calloc(1, sizeof *p);
-    struct err e;
+    struct feed_lines *l = malloc(sizeof *l + batch->len);
 
-    if (p) {
-        p->job.done = posted_apply;
-        p->f = s->events;
-        p->end = &p->first;
+    if (!l) {
+        events_lost(s);
+        return;
     }
-    /* An event that its readers never hear of would be a broken promise; the next life reads it from
-     * the log. */
-    if (!p || store_event_batch_each(batch, 0, posted_add, p, &e)) {
-        log_event(s->log, LOG_ERROR, "changes_lost", LF_STR("detail", "no memory; restarting"));
-        abort();
-    }
-    inbox_post(server_inbox(s->server), &p->job);
+    *l = (struct feed_lines){.job.done = lines_apply,
+                             .f = s->events,
+                             .first_seq = batch->first_seq,
+                             .last_seq = batch->last_seq,
+                             .len = batch->len};
+    memcpy(l->text, batch->text, batch->len);
+    inbox_post(server_inbox(s->server), &l->job);
 }
 
 int64_t event_feed_newest(const struct event_feed *f)
@@ -201,7 +258,7 @@ void feed_tell_gap(struct event_feed *f, struct subscriber *sub, int64_t oldest)
 void feed_go_live(struct event_feed *f, struct subscriber *sub)
 {
     for (int64_t seq = sub->cursor + 1; seq <= f->newest; seq++) {
-        const struct feed_event *ev = *slot(f, seq);
+        const struct feed_event *ev = ring_event(f, seq);
 
         if (topics_match(sub->topics, sub->topics_n, ev))
             feed_deliver(f, sub, ev);

@@ -18,6 +18,18 @@ struct feed_event {
 
 #define FEED_RING 4096 /* events: a power of two */
 
+/* What one commit put into the log, as text: an event is made of a line of it when somebody is to have
+ * it, which nobody may. */
+struct feed_lines;
+
+/* An event, or its line. */
+struct feed_slot {
+    struct feed_event *ev;
+    struct feed_lines *lines; /* of which `line` is one */
+    const char *line;
+    size_t len;
+};
+
 struct topic_ref;
 
 struct subscriber {
@@ -37,8 +49,8 @@ struct subscriber {
 
 struct event_feed {
     struct services *s;
-    struct feed_event *ring[FEED_RING]; /* seq n stands at n % FEED_RING */
-    int64_t oldest, newest;             /* in the ring; none: oldest = newest + 1 */
+    struct feed_slot ring[FEED_RING]; /* seq n stands at n % FEED_RING */
+    int64_t oldest, newest;           /* in the ring; none: oldest = newest + 1 */
     struct subscriber *subscribers;
     struct topic_entry *index;
     struct subscriber *behind;

@@ -54,15 +54,25 @@ int lease_request_check(const struct lease_policy *p, const struct lease_request
     return 0;
 }
 
+static char *put(char *at, const char *end, const char *s)
+{
+    size_t len = strnlen(s, (size_t)(end - at) - 1);
+
+    memcpy(at, s, len);
+    at[len] = '\0';
+    return at + len;
+}
+
 int lease_audit(struct store_tx *tx, const struct caller *caller, const char *action,
                 const struct lease *l, const char *reason, int64_t seq, struct err *e)
 {
     char detail[REASON_MAX + 32] = "", digits[INT_TEXT], *at = detail;
+    const char *end = detail + sizeof detail;
 
     if (seq) {
         if (reason)
-            at = stpcpy(stpncpy(at, reason, REASON_MAX - 1), " ");
-        stpcpy(stpcpy(at, "seq="), int_format(seq, digits));
+            at = put(put(at, end, reason), end, " ");
+        put(put(at, end, "seq="), end, int_format(seq, digits));
     }
     return store_audit_deed(tx,
                             &(struct audit_deed){.caller = caller,
