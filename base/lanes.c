@@ -40,8 +40,9 @@ struct key_slot {
 struct lane {
     struct inbox *in;
     size_t queue_max;
-    size_t batch;  /* most jobs that a thread takes at once */
-    size_t shares; /* threads, also while they are still being made */
+    size_t batch;                         /* most jobs that a thread takes at once */
+    void (*run_batch)(struct job *first); /* NULL: each job's own */
+    size_t shares;                        /* threads, also while they are still being made */
     char name[THREAD_NAME];
     struct lane_meters meters;
     pthread_mutex_t lock;
@@ -310,7 +311,12 @@ static void run_all(struct lane *l, struct job *first)
     for (struct job *job = first; job != NULL; job = job->next) {
         metric_observe(l->meters.wait, l->meters.lane, 0,
                        clock_boot_us(&clock_system) - job->queued_us);
-        job->run(job);
+        if (l->run_batch == NULL) {
+            job->run(job);
+        }
+    }
+    if (l->run_batch != NULL) {
+        l->run_batch(first);
     }
 }
 
@@ -520,10 +526,11 @@ int lane_call(struct lane *l, const struct id *key, void (*fn)(void *arg), void 
     return rc;
 }
 
-void lane_batch(struct lane *l, size_t most)
+void lane_batch(struct lane *l, size_t most, void (*run)(struct job *first))
 {
     pthread_mutex_lock(&l->lock);
     l->batch = most;
+    l->run_batch = run;
     pthread_mutex_unlock(&l->lock);
 }
 

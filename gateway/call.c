@@ -205,11 +205,36 @@ static void lane_done(struct job *job)
     call_ran((struct call *)((char *)job - offsetof(struct call, job)));
 }
 
+static struct call *call_of(struct job *job)
+{
+    return (struct call *)((char *)job - offsetof(struct call, job));
+}
+
 static void sign_run(struct job *job)
 {
-    struct call *c = (struct call *)((char *)job - offsetof(struct call, job));
+    struct call *c = call_of(job);
 
-    c->rc = c->op->sign(c, &c->e);
+    c->op->sign(&c, 1);
+}
+
+/* From `job` on, those that are signed alike; the next that is not. */
+static struct job *sign_alike(struct job *job)
+{
+    struct call *calls[CALL_SIGN_MAX];
+    size_t n = 0;
+
+    do {
+        calls[n++] = call_of(job);
+        job = job->next;
+    } while (job && n < CALL_SIGN_MAX && call_of(job)->op->sign == calls[0]->op->sign);
+    calls[0]->op->sign(calls, n);
+    return job;
+}
+
+void call_sign_all(struct job *first)
+{
+    while (first)
+        first = sign_alike(first);
 }
 
 /* Should the lane not take it, it is signed here: what was written is to be answered. */

@@ -196,6 +196,20 @@ int grant_describe(struct call *c, const struct lease *l, const struct sandbox *
     return ret->endpoint.cert_sha256 ? 0 : err_set(e, ERR_INTERNAL, "no memory for the grant");
 }
 
+/* Into the arena of its call. */
+static int token_take(struct call *c, struct grant *g, struct buf *token, struct err *e)
+{
+    g->token = arena_strndup(c->arena, token->data, token->len);
+    return g->token ? 0 : err_set(e, ERR_INTERNAL, "no memory for the token");
+}
+
+static void token_done(struct buf *token)
+{
+    if (token->data)
+        explicit_bzero(token->data, token->len);
+    buf_done(token);
+}
+
 int grant_sign(struct call *c, struct grant *g, struct err *e)
 {
     struct buf token;
@@ -203,13 +217,32 @@ int grant_sign(struct call *c, struct grant *g, struct err *e)
 
     buf_init(&token, TOKEN_MAX);
     rc = lease_mint(&c->s->policy, g->keys, &g->lease, g->iat * 1000, &token, e);
-    if (!rc) {
-        g->token = arena_strndup(c->arena, token.data, token.len);
-        if (!g->token)
-            rc = err_set(e, ERR_INTERNAL, "no memory for the token");
-    }
-    if (token.data)
-        explicit_bzero(token.data, token.len);
-    buf_done(&token);
+    if (!rc)
+        rc = token_take(c, g, &token, e);
+    token_done(&token);
     return rc;
+}
+
+void grant_sign_all(struct call **calls, size_t n)
+{
+    struct lease_order orders[CALL_SIGN_MAX];
+    struct buf tokens[CALL_SIGN_MAX];
+
+    for (size_t i = 0; i < n; i++) {
+        const struct grant *g = calls[i]->result;
+
+        buf_init(&tokens[i], TOKEN_MAX);
+        orders[i] = (struct lease_order){
+            .keys = g->keys, .lease = &g->lease, .now_ms = g->iat * 1000, .out = &tokens[i]};
+    }
+    lease_mint_all(&calls[0]->s->policy, orders, n);
+    for (size_t i = 0; i < n; i++) {
+        struct call *c = calls[i];
+
+        c->rc = orders[i].rc;
+        c->e = orders[i].e;
+        if (!c->rc)
+            c->rc = token_take(c, c->result, &tokens[i], &c->e);
+        token_done(&tokens[i]);
+    }
 }

@@ -46,4 +46,7 @@ int grant_describe(struct call *c, const struct lease *l, const struct sandbox *
                    struct grant *ret, struct err *e) MUST_CHECK;
 int grant_sign(struct call *c, struct grant *g, struct err *e) MUST_CHECK; /* in the call's arena */
 
+/* The results of n calls, CALL_SIGN_MAX at most; sets their rc and e. */
+void grant_sign_all(struct call **calls, size_t n);
+
 #endif

@@ -44,7 +44,8 @@ struct op_object {
     const char *kind, *member; /* no member: any of the kind, as of a list without a filter */
     const char *within; /* an id before a name that says nothing alone: "file:<chat>/<name>" */
 };
-#define OP_OBJECTS 3
+#define OP_OBJECTS    3
+#define CALL_SIGN_MAX TOKEN_ORDERS_MAX /* calls that are signed together */
 #define OP_ANY(kind_)                                                                              \
     {                                                                                              \
         .kind = (kind_)                                                                            \
@@ -120,8 +121,9 @@ struct op {
     void (*prepare)(struct call *c);
     int (*run)(struct call *c, struct err *e);
     /* ON_WRITE, on the SIGN lane behind the commit of a successful run: what takes a CPU for a while and
-     * no store, so that no commit waits for it. No record of the answer has it (`secret`). */
-    int (*sign)(struct call *c, struct err *e);
+     * no store, so that no commit waits for it. No record of the answer has it (`secret`). For n calls
+     * at once, CALL_SIGN_MAX at most, whose rc and e it sets. */
+    void (*sign)(struct call **calls, size_t n);
     /* On the loop after a successful run: what needs the broker. true: the answer is complete;
      * false: call_finish comes later. */
     bool (*after)(struct call *c);
@@ -225,6 +227,9 @@ void call_again(struct call *c);
 /* From a lane, while run goes on: answers with c->result and c->status as they stand. What run
  * brings is logged, but no answer any more. Without memory the answer comes at the end of run. */
 void call_answer_early(struct call *c);
+
+/* Jobs of the SIGN lane, linked by `next`: those of one operation together. */
+void call_sign_all(struct job *first);
 
 /* call_finish with an error. */
 void call_fail(struct call *c, const struct err *e);

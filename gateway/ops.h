@@ -332,7 +332,7 @@ extern const struct field lease_list_in[], lease_list_out[];
 int op_lease_list(struct call *c, struct err *e);
 bool op_lease_listed(struct call *c);
 int op_lease_grant(struct call *c, struct err *e);
-int op_grant_sign(struct call *c, struct err *e);
+void op_grant_sign(struct call **calls, size_t n);
 void op_grant_secret(struct call *c, struct op_secret *ret);
 int op_lease_get(struct call *c, struct err *e);
 bool op_lease_got(struct call *c);

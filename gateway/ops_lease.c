@@ -143,9 +143,9 @@ int op_lease_renew(struct call *c, struct err *e)
     return grant_describe(c, &lease, &session, c->result, e);
 }
 
-int op_grant_sign(struct call *c, struct err *e)
+void op_grant_sign(struct call **calls, size_t n)
 {
-    return grant_sign(c, c->result, e);
+    grant_sign_all(calls, n);
 }
 
 void op_grant_secret(struct call *c, struct op_secret *ret)

@@ -3,10 +3,10 @@
 #include <unistd.h>
 
 #include "meters.h"
+#include "op.h"
 
 #define QUEUE_MAX      1000
 #define SCRAPES_MAX    8
-#define SIGN_BATCH     8
 #define PULL_WAITS_MAX 16 /* starts that wait for their images */
 
 static struct lane *metered(struct services *s, enum meter_lane which, const char *name,
@@ -41,6 +41,7 @@ int threads_make(struct services *s, size_t queue_max, struct err *e)
     if (!s->object ||
         (s->cfg->sandbox.engine == ENGINE_DOCKER && lane_spare(s->runtime, PULL_WAITS_MAX, e)))
         return -1;
-    lane_batch(s->sign, SIGN_BATCH); /* the loop is woken once for so many */
+    /* Signed together, and the loop is woken once for all. */
+    lane_batch(s->sign, CALL_SIGN_MAX, call_sign_all);
     return 0;
 }

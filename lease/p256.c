@@ -12,6 +12,9 @@
 #include <openssl/evp.h>
 #include <openssl/param_build.h>
 #include <openssl/pem.h>
+#include <openssl/sha.h>
+
+#include "p256_batch.h"
 
 #define GROUP         "prime256v1"
 #define DER_SIG_BYTES 72 /* SEQUENCE of two INTEGERs of at most 33 bytes */
@@ -20,6 +23,7 @@
 struct signer {
     EVP_MD_CTX *hash;
     EVP_PKEY_CTX *sign;
+    struct p256_batch *batch; /* NULL: not needed so far */
 };
 
 #define SPARE_SIGNERS 8
@@ -41,6 +45,7 @@ static void signer_free(struct signer *s)
         return;
     EVP_MD_CTX_free(s->hash);
     EVP_PKEY_CTX_free(s->sign);
+    p256_batch_free(s->batch);
     free(s);
 }
 
@@ -366,6 +371,56 @@ bool p256_sign(const struct p256_key *key, const void *data, size_t len,
     ERR_set_mark();
     struct signer *s = signer_take(key);
     bool ok = s != NULL && signer_sign(s, data, len, ret_sig);
+    if (ok)
+        signer_put(key, s);
+    else
+        signer_free(s); /* whatever state it is in */
+    ERR_pop_to_mark();
+    return ok;
+}
+
+/* As much as one batch takes. */
+static bool signer_sign_batch(struct signer *s, EVP_PKEY *pkey, struct p256_text *texts, size_t n)
+{
+    uint8_t digests[P256_BATCH_MAX][P256_DIGEST], sigs[P256_BATCH_MAX][P256_SIG_BYTES];
+    if (s->batch == NULL)
+        s->batch = p256_batch_new(pkey);
+    for (size_t i = 0; i < n; i++)
+        SHA256(texts[i].data, texts[i].len, digests[i]);
+    if (s->batch == NULL || !p256_batch_sign(s->batch, digests, sigs, n))
+        return false;
+    for (size_t i = 0; i < n; i++)
+        memcpy(texts[i].sig, sigs[i], sizeof sigs[i]);
+    return true;
+}
+
+static bool signer_sign_each(struct signer *s, struct p256_text *texts, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!signer_sign(s, texts[i].data, texts[i].len, texts[i].sig))
+            return false;
+    return true;
+}
+
+static bool signer_sign_all(struct signer *s, EVP_PKEY *pkey, struct p256_text *texts, size_t n)
+{
+    for (size_t i = 0, taken; i < n; i += taken) {
+        taken = n - i < P256_BATCH_MAX ? n - i : P256_BATCH_MAX;
+        bool ok = taken < P256_BATCH_MIN ? signer_sign_each(s, texts + i, taken)
+                                         : signer_sign_batch(s, pkey, texts + i, taken);
+        if (!ok)
+            return false;
+    }
+    return true;
+}
+
+bool p256_sign_all(const struct p256_key *key, struct p256_text *texts, size_t n)
+{
+    if (key->signers == NULL)
+        return false;
+    ERR_set_mark();
+    struct signer *s = signer_take(key);
+    bool ok = s != NULL && signer_sign_all(s, key->pkey, texts, n);
     if (ok)
         signer_put(key, s);
     else

@@ -36,6 +36,14 @@ bool p256_key_describe(const struct p256_key *key, struct key_public *ret);
 
 bool p256_sign(const struct p256_key *key, const void *data, size_t len,
                uint8_t ret_sig[static P256_SIG_BYTES]) MUST_CHECK;
+/* Each of n texts by itself; several at once cost less than half of that (p256_batch.h). False: none is
+ * signed. */
+struct p256_text {
+    const void *data;
+    size_t len;
+    uint8_t sig[P256_SIG_BYTES];
+};
+bool p256_sign_all(const struct p256_key *key, struct p256_text *texts, size_t n) MUST_CHECK;
 bool p256_verify(const struct p256_key *key, const void *data, size_t len,
                  const uint8_t sig[static P256_SIG_BYTES]) MUST_CHECK;
 

@@ -1,6 +1,7 @@
 /* The rules of leases: see the header. */
 #include "leasehold/lease_rules.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -279,11 +280,12 @@ int lease_renew(struct store_tx *tx, const struct lease_policy *p, const char *k
     return 0;
 }
 
-int lease_mint(const struct lease_policy *p, const struct keyset *keys, const struct lease *l,
-               int64_t now_ms, struct buf *out, struct err *e)
+static int claims_of(const struct lease_policy *p, const struct lease *l, int64_t now_ms,
+                     struct token_claims *ret, struct err *e)
 {
     int64_t now_s = now_ms / 1000;
-    struct token_claims c = {
+
+    *ret = (struct token_claims){
         .session_id = l->session_id,
         .user_id = l->user_id,
         .chat_id = l->chat_id,
@@ -298,12 +300,47 @@ int lease_mint(const struct lease_policy *p, const struct keyset *keys, const st
         .use = l->use,
         .mc = (int)l->max_connections,
     };
-
-    if ((size_t)snprintf(c.iss, sizeof c.iss, "%s", p->issuer) >= sizeof c.iss ||
-        (size_t)snprintf(c.node, sizeof c.node, "%s", p->node) >= sizeof c.node)
+    if ((size_t)snprintf(ret->iss, sizeof ret->iss, "%s", p->issuer) >= sizeof ret->iss ||
+        (size_t)snprintf(ret->node, sizeof ret->node, "%s", p->node) >= sizeof ret->node)
         return err_set(e, ERR_INTERNAL, "lease.issuer or app.node is too long for a token");
-    memcpy(c.cnf_jkt, l->cnf_jkt, sizeof c.cnf_jkt);
-    return token_mint(keys, &c, out, e);
+    memcpy(ret->cnf_jkt, l->cnf_jkt, sizeof ret->cnf_jkt);
+    return 0;
+}
+
+void lease_mint_all(const struct lease_policy *p, struct lease_order *orders, size_t n)
+{
+    struct token_claims claims[TOKEN_ORDERS_MAX];
+    struct token_order tokens[TOKEN_ORDERS_MAX];
+    struct lease_order *of[TOKEN_ORDERS_MAX];
+    size_t begun = 0;
+
+    assert(n <= TOKEN_ORDERS_MAX);
+    for (size_t i = 0; i < n; i++) {
+        struct lease_order *o = &orders[i];
+
+        o->rc = claims_of(p, o->lease, o->now_ms, &claims[begun], &o->e);
+        if (o->rc)
+            continue;
+        tokens[begun] =
+            (struct token_order){.ks = o->keys, .claims = &claims[begun], .out = o->out};
+        of[begun++] = o;
+    }
+    token_mint_all(tokens, begun);
+    for (size_t i = 0; i < begun; i++) {
+        of[i]->rc = tokens[i].rc;
+        of[i]->e = tokens[i].e;
+    }
+}
+
+int lease_mint(const struct lease_policy *p, const struct keyset *keys, const struct lease *l,
+               int64_t now_ms, struct buf *out, struct err *e)
+{
+    struct lease_order order = {.keys = keys, .lease = l, .now_ms = now_ms, .out = out};
+
+    lease_mint_all(p, &order, 1);
+    if (order.rc)
+        *e = order.e;
+    return order.rc;
 }
 
 int64_t lease_renew_after(const struct lease *l, int64_t now_ms)

@@ -1,5 +1,6 @@
 #include "token_codec.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -88,26 +89,78 @@ static size_t format_token(const char *kid, const struct token_claims *claims,
     return n;
 }
 
+/* One that is on its way. */
+struct unsigned_token {
+    struct token_order *order;
+    const struct p256_key *key;
+    char text[TOKEN_MAX + 1];
+    size_t len;
+};
+
+/* -1: refused, and its order says why. */
+static int token_begin(struct token_order *o, struct unsigned_token *t)
+{
+    const char *kid = keyset_signing_kid(o->ks);
+    if (kid == NULL)
+        return err_set(&o->e, ERR_INTERNAL, "there is no key to sign leases with");
+    const char *fault = token_claims_fault(o->claims);
+    if (fault != NULL)
+        return err_set(&o->e, ERR_INTERNAL, "the lease claim %s is not valid", fault);
+    t->order = o;
+    t->key = keyset_signing_key(o->ks);
+    t->len = format_token(kid, o->claims, t->text);
+    return t->len > 0 ? 0 : err_set(&o->e, ERR_INTERNAL, "the lease claims are too long");
+}
+
+static int token_end(struct unsigned_token *t, const uint8_t sig[static P256_SIG_BYTES])
+{
+    struct token_order *o = t->order;
+    t->text[t->len++] = '.';
+    t->len += base64url_encode(sig, P256_SIG_BYTES, t->text + t->len);
+    buf_add(o->out, t->text, t->len);
+    return buf_ok(o->out) ? 0
+                          : err_set(&o->e, ERR_INTERNAL, "there is no room for the lease token");
+}
+
+/* Of one key. */
+static void sign_together(struct unsigned_token *tokens, size_t n)
+{
+    struct p256_text texts[TOKEN_ORDERS_MAX];
+    for (size_t i = 0; i < n; i++)
+        texts[i] = (struct p256_text){.data = tokens[i].text, .len = tokens[i].len};
+    bool ok = p256_sign_all(tokens[0].key, texts, n);
+    for (size_t i = 0; i < n; i++) {
+        struct token_order *o = tokens[i].order;
+        o->rc = ok ? token_end(&tokens[i], texts[i].sig)
+                   : err_set(&o->e, ERR_INTERNAL, "the lease could not be signed");
+    }
+}
+
+void token_mint_all(struct token_order *orders, size_t n)
+{
+    struct unsigned_token tokens[TOKEN_ORDERS_MAX];
+    size_t begun = 0;
+
+    assert(n <= TOKEN_ORDERS_MAX);
+    for (size_t i = 0; i < n; i++) {
+        orders[i].rc = token_begin(&orders[i], &tokens[begun]);
+        begun += orders[i].rc == 0;
+    }
+    for (size_t i = 0, same; i < begun; i += same) {
+        same = 1;
+        while (i + same < begun && tokens[i + same].key == tokens[i].key)
+            same++;
+        sign_together(&tokens[i], same);
+    }
+}
+
 int token_mint(const struct keyset *ks, const struct token_claims *claims, struct buf *out,
                struct err *e)
 {
-    char token[TOKEN_MAX + 1];
-    uint8_t sig[P256_SIG_BYTES];
+    struct token_order order = {.ks = ks, .claims = claims, .out = out};
 
-    const char *kid = keyset_signing_kid(ks);
-    if (kid == NULL)
-        return err_set(e, ERR_INTERNAL, "there is no key to sign leases with");
-    const char *fault = token_claims_fault(claims);
-    if (fault != NULL)
-        return err_set(e, ERR_INTERNAL, "the lease claim %s is not valid", fault);
-    size_t n = format_token(kid, claims, token);
-    if (n == 0)
-        return err_set(e, ERR_INTERNAL, "the lease claims are too long");
-    if (!p256_sign(keyset_signing_key(ks), token, n, sig))
-        return err_set(e, ERR_INTERNAL, "the lease could not be signed");
-    token[n++] = '.';
-    n += base64url_encode(sig, sizeof sig, token + n);
-
-    buf_add(out, token, n);
-    return buf_ok(out) ? 0 : err_set(e, ERR_INTERNAL, "there is no room for the lease token");
+    token_mint_all(&order, 1);
+    if (order.rc != 0)
+        *e = order.e;
+    return order.rc;
 }

@@ -49,8 +49,9 @@ struct lane *lane_new(const char *name, unsigned threads, size_t queue_max, stru
                       struct err *e);
 
 /* For small jobs without keys: a thread takes up to `most` that wait, its share of them, and posts
- * their results together. Before the first job. */
-void lane_batch(struct lane *l, size_t most);
+ * their results together. `run`, if not NULL, is called with them, linked by `next`, in place of their
+ * own. Before the first job. */
+void lane_batch(struct lane *l, size_t most, void (*run)(struct job *first));
 
 /* Runs the queued jobs to their end, joins the threads. Their results stand in the inbox then. */
 void lane_free(struct lane *l);

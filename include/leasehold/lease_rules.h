@@ -118,6 +118,17 @@ int lease_close_session(struct store_tx *tx, const struct id *session_id, const 
 int lease_mint(const struct lease_policy *p, const struct keyset *keys, const struct lease *l,
                int64_t now_ms, struct buf *out, struct err *e) MUST_CHECK;
 
+/* The same of several, TOKEN_ORDERS_MAX at most, which costs less; `rc` and `e` tell of each. */
+struct lease_order {
+    const struct keyset *keys;
+    const struct lease *lease;
+    int64_t now_ms;
+    struct buf *out;
+    int rc;
+    struct err e;
+};
+void lease_mint_all(const struct lease_policy *p, struct lease_order *orders, size_t n);
+
 /* When a holder should renew: between 1/2 and 2/3 of what is left, ±10 %, in milliseconds. */
 int64_t lease_renew_after(const struct lease *l, int64_t now_ms);
 

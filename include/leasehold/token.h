@@ -114,6 +114,17 @@ void keyset_jwks(const struct keyset *ks, struct buf *out);
 int token_mint(const struct keyset *ks, const struct token_claims *claims, struct buf *out,
                struct err *e) MUST_CHECK;
 
+/* The same of several tokens; those that one key signs cost less together. `rc` and `e` tell of each. */
+struct token_order {
+    const struct keyset *ks;
+    const struct token_claims *claims;
+    struct buf *out;
+    int rc;
+    struct err e;
+};
+#define TOKEN_ORDERS_MAX 16
+void token_mint_all(struct token_order *orders, size_t n); /* n <= TOKEN_ORDERS_MAX */
+
 /* Verifies exactly `len` bytes. *ret is filled only on TOKEN_OK (and with TOKEN_EXPIRED, for the
  * lease id in the audit). Order: form, header, key, signature, claims, audience, generation,
  * times: a token that is not ours never reaches a later check. */

@@ -463,7 +463,7 @@ static void a_batch_wakes_once_and_leaves_nothing_behind(void **state)
     (void)state;
     struct err e;
     lane_start(1, 100);
-    lane_batch(world.lane, 4);
+    lane_batch(world.lane, 4, NULL);
     assert_int_equal(lane_submit(world.lane, prepare(0, run_gated, count_done), &e), 0);
     sem_wait(&world.started); /* the thread is held: what follows waits */
     for (int i = 1; i <= 9; i++) {
@@ -483,7 +483,7 @@ static void a_batch_leaves_the_other_threads_their_share(void **state)
     (void)state;
     struct err e;
     lane_start(2, 100);
-    lane_batch(world.lane, 8);
+    lane_batch(world.lane, 8, NULL);
     for (int i = 0; i < 2; i++) { /* more than one thread's share of two */
         assert_int_equal(lane_submit(world.lane, prepare(i, run_gated, count_done), &e), 0);
     }

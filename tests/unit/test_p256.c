@@ -96,6 +96,115 @@ static void threads_sign_side_by_side_and_never_with_one_nonce_twice(void **stat
     p256_key_free(key);
 }
 
+/* --- batches ------------------------------------------------------------------------------------ */
+
+static void batch_fill(struct p256_text *texts, char (*names)[32], size_t n, int round)
+{
+    for (size_t i = 0; i < n; i++) {
+        int len = snprintf(names[i], sizeof names[i], "round %d, %zu", round, i);
+
+        texts[i] = (struct p256_text){.data = names[i], .len = (size_t)len};
+    }
+}
+
+static void batches_of_every_size_are_signatures_as_others(void **state)
+{
+    struct p256_key *key = key_make();
+    struct p256_text texts[40];
+    char names[40][32];
+
+    (void)state;
+    for (int n = 1; n <= 40; n++) {
+        batch_fill(texts, names, (size_t)n, n);
+        assert_true(p256_sign_all(key, texts, (size_t)n));
+        for (int i = 0; i < n; i++) {
+            assert_true(p256_verify(key, texts[i].data, texts[i].len, texts[i].sig));
+            assert_false(p256_verify(key, texts[i].data, texts[i].len - 1, texts[i].sig));
+        }
+    }
+    p256_key_free(key);
+}
+
+/* What goes wrong once in many, as a length or a carry, would be here. */
+static void thousands_of_signatures_in_batches_hold_under_many_keys(void **state)
+{
+    struct p256_text texts[16];
+    char names[16][32];
+
+    (void)state;
+    for (int k = 0; k < 10; k++) {
+        struct p256_key *key = key_make();
+
+        for (int round = 0; round < 30; round++) {
+            batch_fill(texts, names, 16, round);
+            assert_true(p256_sign_all(key, texts, 16));
+            for (int i = 0; i < 16; i++)
+                assert_true(p256_verify(key, texts[i].data, texts[i].len, texts[i].sig));
+        }
+        p256_key_free(key);
+    }
+}
+
+static void one_text_in_many_batches_never_has_a_nonce_twice(void **state)
+{
+    static struct signed_text all[64 * 16];
+    struct p256_key *key = key_make();
+    struct p256_text texts[16];
+
+    (void)state;
+    for (int round = 0; round < 64; round++) {
+        for (int i = 0; i < 16; i++)
+            texts[i] = (struct p256_text){.data = "the same", .len = 8};
+        assert_true(p256_sign_all(key, texts, 16));
+        for (int i = 0; i < 16; i++)
+            memcpy(all[round * 16 + i].sig, texts[i].sig, P256_SIG_BYTES);
+    }
+    assert_no_nonce_twice(all, 64 * 16);
+    p256_key_free(key);
+}
+
+static void *sign_batches(void *arg)
+{
+    struct signing *s = arg;
+    struct p256_text texts[10];
+
+    for (int i = 0; i < EACH; i += 10) {
+        for (int j = 0; j < 10; j++) {
+            struct signed_text *made = &s->made[i + j];
+
+            snprintf(made->text, sizeof made->text, "thread %d %d", s->thread, i + j);
+            texts[j] = (struct p256_text){.data = made->text, .len = strlen(made->text)};
+        }
+        if (!p256_sign_all(s->key, texts, 10))
+            abort();
+        for (int j = 0; j < 10; j++)
+            memcpy(s->made[i + j].sig, texts[j].sig, P256_SIG_BYTES);
+    }
+    return NULL;
+}
+
+static void threads_sign_batches_side_by_side(void **state)
+{
+    static struct signing work[THREADS];
+    static struct signed_text all[THREADS * EACH];
+    struct p256_key *key = key_make();
+    pthread_t threads[THREADS];
+
+    (void)state;
+    for (int t = 0; t < THREADS; t++) {
+        work[t] = (struct signing){.key = key, .thread = t};
+        assert_int_equal(pthread_create(&threads[t], NULL, sign_batches, &work[t]), 0);
+    }
+    for (int t = 0; t < THREADS; t++) {
+        pthread_join(threads[t], NULL);
+        memcpy(&all[t * EACH], work[t].made, sizeof work[t].made);
+    }
+    for (size_t i = 0; i < THREADS * EACH; i++)
+        assert_true(p256_verify(key, all[i].text, strlen(all[i].text), all[i].sig));
+    assert_no_nonce_twice(all, THREADS * EACH);
+    p256_key_free(key);
+}
+
 static void a_forked_child_uses_no_nonce_of_its_parent(void **state)
 {
     static struct signed_text made[2 * EACH];
@@ -144,6 +253,7 @@ static void a_public_key_does_not_sign(void **state)
     struct p256_key *public = p256_key_from_point(x, y);
     assert_non_null(public);
     assert_false(p256_sign(public, "text", 4, sig));
+    assert_false(p256_sign_all(public, &(struct p256_text){.data = "text", .len = 4}, 1));
     assert_true(p256_sign(key, "text", 4, sig));
     assert_true(p256_verify(public, "text", 4, sig));
     p256_key_free(public);
@@ -154,6 +264,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_sign_side_by_side_and_never_with_one_nonce_twice),
+        cmocka_unit_test(batches_of_every_size_are_signatures_as_others),
+        cmocka_unit_test(thousands_of_signatures_in_batches_hold_under_many_keys),
+        cmocka_unit_test(one_text_in_many_batches_never_has_a_nonce_twice),
+        cmocka_unit_test(threads_sign_batches_side_by_side),
         cmocka_unit_test(a_forked_child_uses_no_nonce_of_its_parent),
         cmocka_unit_test(a_public_key_does_not_sign),
     };
