@@ -121,8 +121,8 @@ static void take(struct docker_log *l, const struct docker_answer *answer)
         }
         if (!whole)
             buf_add_str(&l->text, gap_text);
+        l->last_n = whole && strcmp(stamp, l->last) == 0 ? l->last_n + 1 : 1;
         whole = true;
-        l->last_n = strcmp(stamp, l->last) == 0 ? l->last_n + 1 : 1;
         memcpy(l->last, stamp, sizeof(stamp));
         buf_add(&l->text, payload, len);
     }

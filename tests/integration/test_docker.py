@@ -242,7 +242,8 @@ class Hardening(DockerTest):
 class Logs(DockerTest):
     """The engine keeps a MiB or two of what is said."""
 
-    def test_a_follower_is_told_what_it_has_missed(self):
+    def follow(self):
+        """(session, its log as it comes, a function that runs a line there; its 9 is the log)"""
         self.start({"name": "shell", "command": [*SHELL[:2], "exec 9>&2; " + SHELL[2]]})
         sandbox, grant = self.gateway.open(self.chat, lease={}, profile="shell")
         address = urllib.parse.urlsplit(self.gateway.url)
@@ -250,14 +251,21 @@ class Logs(DockerTest):
         self.addCleanup(connection.close)
         connection.request("GET", f"/api/v1/sandboxes/{sandbox['session_id']}/logs?follow=true",
                            headers={"Authorization": f"Bearer {self.gateway.admin_key}"})
-        log = connection.getresponse()
         client = self.gateway.connect(grant)
         self.addCleanup(client.close)
 
+        def run(line):
+            client.send_text(line + "; echo said")
+            self.assertEqual(client.recv(60)[1], b"said")
+
+        return sandbox["session_id"], connection.getresponse(), run
+
+    def test_a_follower_is_told_what_it_has_missed(self):
+        session, log, run = self.follow()
+
         def say(first, last):
             lines = f'BEGIN {{ for (i = {first}; i <= {last}; i++) printf "%099d\\n", i }}'
-            client.send_text(f"awk '{lines}' >&9; echo said")
-            self.assertEqual(client.recv(60)[1], b"said")
+            run(f"awk '{lines}' >&9")
 
         data = b""
         for first, last in ((1, 10), (11, 20)):
@@ -270,7 +278,7 @@ class Logs(DockerTest):
         self.gateway.process.send_signal(signal.SIGCONT)
         while b"%099d\n" % 60000 not in data:
             data += log.read1(65536)
-        self.gateway.expect(200, "DELETE", f"/sandboxes/{sandbox['session_id']}")
+        self.gateway.expect(200, "DELETE", f"/sandboxes/{session}")
         pieces = [[int(line) for line in piece.split()] for piece in data.split(MISSING)]
         self.assertGreater(len(pieces), 1)
         self.assertEqual(pieces[0], list(range(1, 21)))
@@ -278,6 +286,32 @@ class Logs(DockerTest):
             self.assertGreater(numbers[0], before[-1] + 1)
             self.assertEqual(numbers, list(range(numbers[0], numbers[0] + len(numbers))))
         self.assertEqual(pieces[-1][-1], 60000)
+
+    def test_what_is_left_of_a_line_longer_than_is_kept_is_told_once(self):
+        """The engine gives all pieces of a line, 16 KiB each, the time of the first."""
+        session, log, run = self.follow()
+
+        def say(letter, pieces):
+            run(f"head -c {pieces * 16384} /dev/zero | tr '\\0' {letter} >&9")
+
+        def read(data, letter, pieces):
+            while data.count(letter.encode()) < pieces * 16384:
+                data += log.read1(65536)
+            return data
+
+        say("A", 120)
+        data = read(b"", "A", 120)
+        self.gateway.process.send_signal(signal.SIGSTOP)
+        say("B", 40)
+        self.gateway.process.send_signal(signal.SIGCONT)
+        data = read(data, "B", 40)
+        for letter in "CDE":
+            say(letter, 1)
+            data = read(data, letter, 1)
+        known, left = data.split(MISSING)
+        self.assertEqual(known, b"A" * 120 * 16384)
+        new = b"".join(letter * 16384 for letter in (b"C", b"D", b"E"))
+        self.assertEqual(left.lstrip(b"A"), b"B" * 40 * 16384 + new)
 
 
 class Ends(DockerTest):
