@@ -74,7 +74,7 @@ static int read_all(int fd, const struct config_registry *r, struct password *re
                        r->host);
     if (ret->len > PASSWORD_MAX)
         return unusable(r, "is longer than 8 KiB", e);
-    while (ret->len > 0 && strchr("\r\n", ret->text[ret->len - 1]) != NULL)
+    while (ret->len > 0 && (ret->text[ret->len - 1] == '\n' || ret->text[ret->len - 1] == '\r'))
         ret->len--;
     if (ret->len == 0)
         return unusable(r, "is empty", e);
@@ -124,14 +124,12 @@ static void member_add(struct buf *b, const char *name, const char *text, size_t
 static int header_fill(const struct config_registry *r, const struct password *p,
                        struct docker_login *ret, struct err *e)
 {
-    static const char room[JSON_MAX];
     const char *server = strcasecmp(r->host, HUB) == 0 ? HUB_SERVER : r->host;
     struct buf json;
     _Static_assert(sizeof(ret->header) > sizeof(HEADER) + (JSON_MAX + 2) / 3 * 4,
                    "a header's room");
     buf_init(&json, JSON_MAX);
-    buf_add(&json, room, sizeof(room)); /* now: memory that grows leaves copies behind */
-    buf_reset(&json);
+    buf_reserve(&json, JSON_MAX); /* memory that grows leaves copies behind */
     member_add(&json, "username", r->username, strlen(r->username));
     member_add(&json, "password", p->text, p->len);
     member_add(&json, "serveraddress", server, strlen(server));

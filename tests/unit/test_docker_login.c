@@ -108,9 +108,11 @@ static void test_a_file_that_holds_no_password_is_told_by_the_registry(void **st
     assert_string_equal(e.msg, "the password file for registry Registry.example:5000 is empty");
     login_with("a\0b", 3, image, &login, -1, &e);
     assert_string_equal(e.msg, "the password file for registry Registry.example:5000 is no text");
-    login_with("p\xe4ss", 4, image, &login, -1,
-               &e); /* JSON has no such byte: it would be another */
+    /* JSON has no such byte: it would be another. */
+    login_with("p\xe4ss", 4, image, &login, -1, &e);
     assert_string_equal(e.msg, "the password file for registry Registry.example:5000 is no text");
+    login_with("ab\0\n", 4, image, &login, -1, &e);
+    assert_non_null(strstr(e.msg, "is no text"));
     login_with(many, sizeof(many), image, &login, -1, &e);
     assert_non_null(strstr(e.msg, "is longer than 8 KiB"));
     login_with(many, sizeof(many) - 1, image, &login, 0, &e);
