@@ -22,6 +22,7 @@ void tcp_reserve_use(int fd)
     socklen_t len = sizeof(size);
 
     if (setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent)) == 0 &&
-        getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, &len) == 0 && size < 2 * SEND_MORE)
+        getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, &len) == 0 && size < 2 * SEND_MORE) {
         (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &more, sizeof(more));
+    }
 }

@@ -32,17 +32,17 @@ int rundir_remove(const struct rundir *r, struct err *e) MUST_CHECK;
 void rundir_log_tail(const char *path, const char *name, char *ret, size_t size);
 
 /* Calls each for every session that has a run directory. */
-#define RUNDIR_TOOLS_CHAT                                                                          \
-    "tools-chat" /* a mount, while a container of tools starts (docker_tools.c) */
+int rundir_each(const char *run_dir,
+                int (*each)(void *ctx, const struct id *session_id, struct err *e), void *ctx,
+                struct err *e) MUST_CHECK;
+
+/* A mount, while a container of tools starts (docker_tools.c). */
+#define RUNDIR_TOOLS_CHAT "tools-chat"
 
 /* Whoever has that mount open, or one made of it, keeps it. */
 void rundir_tools_chat_unmount(const char *path);
 
 /* At a gateway's start: takes away the mounts of starts that their gateway did not live to end. */
 int rundir_unmount_left(const char *run_dir, struct err *e) MUST_CHECK;
-
-int rundir_each(const char *run_dir,
-                int (*each)(void *ctx, const struct id *session_id, struct err *e), void *ctx,
-                struct err *e) MUST_CHECK;
 
 #endif

@@ -1,9 +1,11 @@
 /*
- * leasetools chat=PATH tools=PATH runs=N per_second=N [timeout_ms=N] [max_ms=N] [memory_bytes=N] [pids=N]
+ * leasetools chat=PATH tools=PATH runs=N per_second=N
+ *     [timeout_ms=N] [max_ms=N] [memory_bytes=N] [pids=N]
  *
  * Pid 1 of a session's second sandbox: runs the user's tools that the agent may run and not read
- * (leasehold/tool_link.h), `runs` at once, and `per_second` that begin. Its uid is the tools' and nobody else's; the chat's files are
- * mounted so that they look like its own. After max_ms it ends, for a gateway that does not come back.
+ * (leasehold/tool_link.h), `runs` at once, and `per_second` that begin. Its uid is the tools' and nobody
+ * else's; the chat's files are mounted so that they look like its own. After max_ms it ends, for a
+ * gateway that does not come back.
  */
 #include <errno.h>
 #include <fcntl.h>
