@@ -28,18 +28,6 @@ static struct verdict verdict_of_token(enum token_verdict v)
     return (struct verdict){code, token_verdict_name(v)};
 }
 
-static bool key_known(const struct door_core *c, const char *kid)
-{
-    struct key_public key;
-
-    for (size_t i = 0; i < keyset_count(c->keys); i++) {
-        keyset_get(c->keys, i, &key);
-        if (strcmp(key.kid, kid) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* Everything but the signature, at this instant: also what has to hold again after a wait. */
 static struct verdict judge(const struct door_core *c, const struct door_peer *peer, int64_t now_us)
 {
@@ -49,7 +37,7 @@ static struct verdict judge(const struct door_core *c, const struct door_peer *p
 
     if (!core_may_admit(c, now_us))
         return (struct verdict){CLOSE_NOT_LIVE, "door_not_live"};
-    if (!key_known(c, claims->kid))
+    if (!keyset_vouches(c->keys, claims->kid, claims->iat))
         return (struct verdict){CLOSE_UNAUTHENTICATED, "unknown_key"};
     if (claims->exp <= now_s)
         return (struct verdict){CLOSE_UNAUTHENTICATED, "expired"};

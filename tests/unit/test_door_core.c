@@ -373,6 +373,21 @@ static void what_was_true_before_the_wait_is_asked_again(void **state)
     assert_refused(&f->peers[1], CLOSE_UNAUTHENTICATED);
 }
 
+static void its_key_may_be_retired_as_of_before_while_it_waits(void **state)
+{
+    struct fixture *f = *state;
+    struct token_claims cl = claims(f);
+    struct key_public key;
+
+    go_live(f);
+    keyset_get(f->signing, 0, &key);
+    key.retired_at = cl.iat - 1;
+    cl.rq = 11;
+    assert_int_equal(present(f, 0, &cl)->state, PEER_WAITING);
+    assert_int_equal(op(f, (struct door_msg){.op = DOOR_OP_KEYS, .keys = {&key, 1}}), 0);
+    assert_refused(&f->peers[0], CLOSE_UNAUTHENTICATED);
+}
+
 static void a_token_may_expire_while_it_waits(void **state)
 {
     struct fixture *f = *state;
@@ -623,6 +638,7 @@ int main(void)
         TEST(a_token_ahead_of_the_log_waits_for_it),
         TEST(it_waits_a_second_at_most),
         TEST(what_was_true_before_the_wait_is_asked_again),
+        TEST(its_key_may_be_retired_as_of_before_while_it_waits),
         TEST(a_token_may_expire_while_it_waits),
         TEST(a_waiting_client_may_go_away),
         TEST(a_revoked_lease_is_flagged_whole_before_any_close),
