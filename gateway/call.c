@@ -185,16 +185,21 @@ static int run_in_tx(struct store_tx *tx, void *arg, struct err *e)
     return rc;
 }
 
+static struct call *call_of(struct job *job)
+{
+    return (struct call *)((char *)job - offsetof(struct call, job));
+}
+
 static void read_run(struct job *job)
 {
-    struct call *c = (struct call *)((char *)job - offsetof(struct call, job));
+    struct call *c = call_of(job);
 
     c->rc = store_read(c->s->store, run_in_tx, c, &c->e);
 }
 
 static void lane_run(struct job *job)
 {
-    struct call *c = (struct call *)((char *)job - offsetof(struct call, job));
+    struct call *c = call_of(job);
 
     c->rc = call_run(c, &c->e);
     stream_ran(c); /* a small file is one job */
@@ -202,12 +207,7 @@ static void lane_run(struct job *job)
 
 static void lane_done(struct job *job)
 {
-    call_ran((struct call *)((char *)job - offsetof(struct call, job)));
-}
-
-static struct call *call_of(struct job *job)
-{
-    return (struct call *)((char *)job - offsetof(struct call, job));
+    call_ran(call_of(job));
 }
 
 static void sign_run(struct job *job)
@@ -355,7 +355,7 @@ void call_again(struct call *c)
 
 static void early_done(struct job *job)
 {
-    call_finish((struct call *)((char *)job - offsetof(struct call, job)));
+    call_finish(call_of(job));
 }
 
 /* What the new call borrows of c lives until c comes out of the inbox, behind it. */
