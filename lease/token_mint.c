@@ -118,6 +118,7 @@ static int token_end(struct unsigned_token *t, const uint8_t sig[static P256_SIG
     t->text[t->len++] = '.';
     t->len += base64url_encode(sig, P256_SIG_BYTES, t->text + t->len);
     buf_add(o->out, t->text, t->len);
+    explicit_bzero(t->text, t->len);
     return buf_ok(o->out) ? 0
                           : err_set(&o->e, ERR_INTERNAL, "there is no room for the lease token");
 }
