@@ -171,8 +171,7 @@ int lease_counts_load(struct lease_counts *c, struct conn *conn, struct err *e)
     }
     if (stmt_open(&st, conn, "lease",
                   "SELECT session_id, user_id, count(*) FROM leases"
-                  " WHERE closed = 0 AND state IN ('pending', 'active')"
-                  " GROUP BY session_id, user_id",
+                  " WHERE closed = 0 AND " LEASE_IS_OPEN " GROUP BY session_id, user_id",
                   e) != 0) {
         return -1;
     }

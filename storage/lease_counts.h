@@ -1,14 +1,16 @@
 /*
  * How many leases are open (pending or active): of each session, of each user, in all; and the number
- * of the last lease. Kept by the
- * writer as its writes go, so that a quota is checked exactly and costs no query; counted from the
- * rows at start. What a write did is undone with it. Writer thread only.
+ * of the last lease. Kept by the writer as its writes go, so that a quota is checked exactly and costs
+ * no query; counted from the rows at start. What a write did is undone with it. Writer thread only.
  */
 #ifndef STORAGE_LEASE_COUNTS_H
 #define STORAGE_LEASE_COUNTS_H
 
 #include "conn.h"
 #include "leasehold/model.h"
+
+/* The same in SQL. */
+#define LEASE_IS_OPEN "(state = 'pending' OR state = 'active')"
 
 struct lease_tally;
 struct lease_step;

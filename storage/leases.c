@@ -163,13 +163,12 @@ static int update_ended(struct store_tx *tx, const struct lease *l, const char *
     "UPDATE leases SET state = ?, revoked_at = ?, revoked_reason = ?, consumed_at = ?" closed      \
     " WHERE n = ? AND "
 
-#define IS_OPEN     "state IN ('pending', 'active')"
-#define IS_NOT_OPEN "state NOT IN ('pending', 'active')"
+#define IS_NOT_OPEN "NOT " LEASE_IS_OPEN
 
 static int end_open(struct store_tx *tx, const struct lease *l, bool *ret_found, struct err *e)
 {
-    const char *sql =
-        l->state == LEASE_CLOSED ? END_LEASE(", closed = 1") IS_OPEN : END_LEASE("") IS_OPEN;
+    const char *sql = l->state == LEASE_CLOSED ? END_LEASE(", closed = 1") LEASE_IS_OPEN
+                                               : END_LEASE("") LEASE_IS_OPEN;
     if (update_ended(tx, l, sql, ret_found, e) != 0) {
         return -1;
     }
@@ -340,7 +339,7 @@ int store_lease_list(struct store_tx *tx, const struct store_list *l, const stru
 
 /* The first term is the one of the indices. */
 #define MATCH_LEASES(which)                                                                        \
-    SELECT_LEASE "WHERE closed = 0 AND " IS_OPEN " AND " which " AND " LIST_SEEN                   \
+    SELECT_LEASE "WHERE closed = 0 AND " LEASE_IS_OPEN " AND " which " AND " LIST_SEEN             \
                  "ORDER BY session_id, n"
 
 #define OF_ACTIVE_SESSIONS(column)                                                                 \

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "leasehold/store.h"
+#include "lease_counts.h"
 #include "list.h"
 #include "stmt.h"
 #include "tx.h"
@@ -34,17 +35,15 @@ static size_t run_length(const struct store_lease_expiry *x, size_t n)
 static void note_changed(void *ctx, int op, const char *db, const char *table, sqlite3_int64 n)
 {
     struct expiry_run *run = ctx;
-    (void)op;
     (void)db;
-    (void)table;
-    run->found[n - run->x->n] = true;
+    if (op == SQLITE_UPDATE && strcmp(table, "leases") == 0) {
+        run->found[n - run->x->n] = true;
+    }
 }
-
-#define IS_OPEN "(state = 'pending' OR state = 'active')"
 
 #define EXPIRE_LEASES(closed)                                                                      \
     "UPDATE leases SET state = ?, revoked_reason = ?" closed                                       \
-    " WHERE n BETWEEN ? AND ? AND expires_at <= ? AND " IS_OPEN
+    " WHERE n BETWEEN ? AND ? AND expires_at <= ? AND " LEASE_IS_OPEN
 
 static int expire_run(struct store_tx *tx, struct expiry_run *run, struct err *e)
 {
@@ -91,9 +90,10 @@ static int note_open(struct stmt *st, void *arg, struct err *e)
 static int open_run(struct store_tx *tx, struct expiry_run *run, struct err *e)
 {
     struct stmt st;
-    if (stmt_open(&st, tx->conn, "lease",
-                  "SELECT n FROM leases WHERE n BETWEEN ? AND ? AND expires_at = ? AND " IS_OPEN,
-                  e) != 0) {
+    if (stmt_open(
+            &st, tx->conn, "lease",
+            "SELECT n FROM leases WHERE n BETWEEN ? AND ? AND expires_at = ? AND " LEASE_IS_OPEN,
+            e) != 0) {
         return -1;
     }
     bind_int(&st, run->x->n);
