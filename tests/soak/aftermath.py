@@ -168,13 +168,7 @@ class Aftermath:
 
     def pidfds(self):
         """Those by which it watched doors and supervisors."""
-        root = f"/proc/{self.gateway.process.pid}/fd"
-        links = []
-        for name in os.listdir(root):
-            try:
-                links.append(os.readlink(os.path.join(root, name)))
-            except OSError:
-                continue
+        links = processes.descriptors(self.gateway.process.pid)
         return [link for link in links if "pidfd" in link or link == "inotify"]
 
     def nothing_died_by_itself(self):

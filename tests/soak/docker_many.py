@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
+import processes
 from docker import Docker, busybox
 from gateway import Gateway
 
@@ -43,14 +44,7 @@ def control_groups(containers):
 
 def process_descriptors(gateway):
     """Those by which it watches doors and containers."""
-    root = f"/proc/{gateway.process.pid}/fd"
-    links = []
-    for name in os.listdir(root):
-        try:
-            links.append(os.readlink(os.path.join(root, name)))
-        except OSError:
-            continue
-    return [link for link in links if "pidfd" in link]
+    return [link for link in processes.descriptors(gateway.process.pid) if "pidfd" in link]
 
 
 def left_over(docker, gateway, mounts_before, opened):

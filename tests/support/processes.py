@@ -77,6 +77,18 @@ def descriptors_limit(pid, soft):
     return int(before)
 
 
+def descriptors(pid):
+    """What they are open on, as /proc names it."""
+    root = f"/proc/{pid}/fd"
+    links = []
+    for name in os.listdir(root):
+        try:
+            links.append(os.readlink(os.path.join(root, name)))
+        except OSError:  # closed meanwhile
+            continue
+    return links
+
+
 def all_processes():
     """Every process by pid."""
     found = (look(pid) for pid in os.listdir("/proc") if pid.isdigit())
