@@ -48,7 +48,8 @@ static void print_scalar(struct printer *p, const char *text, yaml_scalar_style_
     emit(p, made, &event);
 }
 
-/* Always quoted: a text like "null" or "" is not to be read back as nothing. */
+/* Always quoted: a text like "null" or "" is not to be read back as nothing, nor by other readers
+ * the word off as a false. */
 static void print_text(struct printer *p, const char *text)
 {
     print_scalar(p, text != NULL ? text : "", YAML_DOUBLE_QUOTED_SCALAR_STYLE);
@@ -101,7 +102,7 @@ static void print_value(struct printer *p, const struct field *f, const void *at
         print_scalar(p, *(const bool *)at ? "true" : "false", YAML_PLAIN_SCALAR_STYLE);
         break;
     case FIELD_KIND_ENUM:
-        print_scalar(p, f->names[*(const int *)at], YAML_PLAIN_SCALAR_STYLE);
+        print_text(p, f->names[*(const int *)at]);
         break;
     default:
         print_text(p, (f->flags & FIELD_SECRET) != 0 && **(char *const *)at != '\0'

@@ -106,7 +106,7 @@ const char config_template[] =
     "  host: 127.0.0.1                         # address the doors listen on\n"
     "  public_host: \"\"                         # what clients are told, if it differs\n"
     "  port_range: \"0\"                         # 0 = any free port, N, or FIRST-LAST\n"
-    "  tls: off                                # off | internal-ca | files\n"
+    "  tls: \"off\"                              # off | internal-ca | files\n"
     "  cert_file: \"\"                           # of tls: files, one pair for all doors\n"
     "  key_file: \"\"\n"
     "  origins: []                             # of browsers that may connect\n"

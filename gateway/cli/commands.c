@@ -423,6 +423,9 @@ const struct command commands[] = {
      .run = rest_run},
     {.name = "key kill",
      .summary = "End a signing key everywhere, and the leases that it signed.",
+     .notes =
+         "The header of each of its tokens names it (kid), and so does /.well-known/jwks.json.\n"
+         "'leasectl key rotate' lists them with what each is for.\n",
      .opts = key_kill_opts,
      .method = "POST",
      .path = "/keys/{}/kill",

@@ -102,7 +102,8 @@ static int check_choice(const struct opt_value *v, struct err *e)
         size_t len = s->kind == OPT_WORDS ? strcspn(p, ",") : strlen(p);
         if (!is_choice(s, p, len)) {
             list_choices(s, list, sizeof(list));
-            return err_set(e, ERR_INVALID_REQUEST, "%s takes %s", s->name, list);
+            return err_set(e, ERR_INVALID_REQUEST, "%s takes %s%s", s->name, list,
+                           s->kind == OPT_WORDS ? ", or several with commas between" : "");
         }
         p += len;
         if (*p == '\0') {

@@ -485,6 +485,10 @@ class UsageTest(GatewayTest):
         _, err = self.run_cli("key", "create", "--name", "n", "--role", "boss", code=2)
         self.assertIn("--role takes admin, bot or viewer", err)
 
+    def test_words_of_which_several_may_be_given_are_told_as_such(self):
+        _, err = self.run_cli("lease", "grant", "--chat", CHAT, "--scope", "all", code=2)
+        self.assertIn("--scope takes read or write, or several with commas between", err)
+
     def test_a_url_with_the_api_root_is_taken(self):
         self.gateway.on("GET", API + "/health", {"status": "ok"})
         for end in ("", "/", API, API + "/"):

@@ -66,6 +66,14 @@ dpkg --no-triggers -P leasehold
 sums | cmp - /tmp/before && echo keys are there
 """
 
+# The configuration has gone elsewhere: nothing is made beside the keys that are there.
+MOVED = r"""
+mv /var/lib/leasehold/leasehold.yaml /etc/leasehold.yaml
+ls -lR --time-style=full-iso /var/lib/leasehold >/tmp/before
+dpkg --no-triggers -i /leasehold.deb
+ls -lR --time-style=full-iso /var/lib/leasehold | cmp - /tmp/before && echo left as it was
+"""
+
 
 class Package(unittest.TestCase):
     @classmethod
@@ -112,6 +120,11 @@ class Package(unittest.TestCase):
         self.assertIn("/var/lib/leasehold with its chats and files stays", said)
         self.assertIn("programs are gone\n", said)
         self.assertTrue(said.endswith("keys are there\n"), said)
+
+    def test_an_upgrade_does_not_fail_where_the_configuration_stands_elsewhere(self):
+        said = self.installed(MOVED)
+        self.assertIn("/var/lib/leasehold has no leasehold.yaml and is left as it is", said)
+        self.assertTrue(said.endswith("left as it was\n"), said)
 
     def test_the_unit_is_one_systemd_understands(self):
         said = self.installed("systemd-analyze verify /usr/lib/systemd/system/leasehold.service 2>&1; true")

@@ -319,7 +319,7 @@ static void print_shows_every_key_and_no_secret(void **state)
     assert_null(strstr(text, "AKIASECRET"));
     assert_non_null(strstr(text, "access_key: \"********\""));
     assert_non_null(strstr(text, "\nhttp:\n  host: \"127.0.0.1\"\n  port: 8123\n"));
-    assert_non_null(strstr(text, "  tls: off\n"));
+    assert_non_null(strstr(text, "  tls: \"off\"\n"));
     assert_non_null(strstr(text, "  jwt:\n    issuer: "));
     free(text);
 }
