@@ -62,12 +62,25 @@ static void session_unlink(struct broker *b, struct session *s)
                    &(struct broker_event){.kind = BROKER_DOOR_LOST, .session_id = s->session_id});
 }
 
+static void stranger_enter(struct broker *b, struct door *d)
+{
+    DL_APPEND(b->strangers, d);
+    b->doors_unknown++;
+}
+
+static void stranger_leave(struct broker *b, struct door *d)
+{
+    DL_DELETE(b->strangers, d);
+    b->doors_unknown--;
+}
+
 static void door_forget(struct broker *b, struct door *d)
 {
     struct session *s = d->session;
 
     HASH_DEL(b->doors, d);
-    b->doors_unknown -= !d->said_hello;
+    if (!d->said_hello)
+        stranger_leave(b, d);
     if (s && s->door == d)
         session_unlink(b, s);
     free(d);
@@ -81,15 +94,18 @@ static void door_refuse(struct broker *b, struct door *d, int code, const char *
     b->hooks.close(b->hooks.ctx, conn, code, reason);
 }
 
+/* A door says hello at once: of too many it is the oldest that is none. */
 void broker_door_open(struct broker *b, uint64_t conn)
 {
-    struct door *d = b->doors_unknown < DOORS_UNKNOWN_MAX ? calloc(1, sizeof *d) : NULL;
+    struct door *d = calloc(1, sizeof *d);
 
     if (!d) { /* a door comes again in a while */
         b->hooks.close(b->hooks.ctx, conn, 1013, "too many");
         return;
     }
-    b->doors_unknown++;
+    if (b->doors_unknown == DOORS_UNKNOWN_MAX)
+        door_refuse(b, b->strangers, 1013, "too many");
+    stranger_enter(b, d);
     d->conn = conn;
     d->opened_us = d->heard_us = clock_boot_us(b->clock);
     HASH_ADD(hh, b->doors, conn, sizeof d->conn, d);
@@ -296,7 +312,7 @@ static void on_hello(struct broker *b, struct door *d, const struct door_msg *m)
     }
     d->session = s;
     d->said_hello = true;
-    b->doors_unknown--;
+    stranger_leave(b, d);
     again = !id_is_zero(&s->boot_id);
     delta = delta_possible(s, m);
     s->door = d;

@@ -79,7 +79,8 @@ struct door {
     int64_t opened_us, heard_us;
     int64_t time_ms; /* the gateway's time, as far as the door knows of it; 0: it has not said */
     bool said_hello;
-    UT_hash_handle hh; /* by conn */
+    struct door *prev, *next; /* strangers, oldest first, until then */
+    UT_hash_handle hh;        /* by conn */
 };
 
 /* A rate with a burst, as the time until which what was taken is paid off. */
@@ -135,6 +136,7 @@ struct broker {
     int64_t asked_us;     /* boot clock of the last call */
     struct lease_time time;
     struct broker_wait *waits;
+    struct door *strangers;
     size_t doors_unknown, connections;
     size_t state[LEASE_STATES]; /* leases in it */
     int64_t next_ping_us;

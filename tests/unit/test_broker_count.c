@@ -287,10 +287,10 @@ static void strangers_on_the_control_socket_are_bounded(void **state)
     for (uint64_t i = 0; i < 1024; i++)
         broker_door_open(f->broker, 1000 + i);
     assert_int_equal(f->closed_conn, 0);
-    broker_door_open(f->broker, 5000);
-    assert_int_equal(f->closed_conn, 5000);
+    broker_door_open(f->broker, 5000); /* the oldest makes room */
+    assert_int_equal(f->closed_conn, 1000);
     assert_int_equal(f->closed_code, 1013);
-    broker_door_closed(f->broker, 1000);
+    broker_door_closed(f->broker, 1001);
     hello(f, 9, 7, SECRET);
     broker_counts(f->broker, &c);
     assert_int_equal(c.doors_unknown, 1023);
@@ -299,6 +299,25 @@ static void strangers_on_the_control_socket_are_bounded(void **state)
     broker_tick(f->broker);
     broker_counts(f->broker, &c);
     assert_int_equal(c.doors_unknown, 0);
+}
+
+static void a_door_comes_through_a_crowd_of_strangers(void **state)
+{
+    struct fixture *f = *state;
+    struct broker_counts c;
+
+    for (uint64_t i = 0; i < 3000; i++)
+        broker_door_open(f->broker, 1000 + i);
+    f->closed_conn = 0;
+    hello(f, 9, 7, SECRET);
+    assert_true(f->live);
+    for (uint64_t i = 0; i < 3000; i++) { /* who has said hello makes room for none of them */
+        broker_door_open(f->broker, 5000 + i);
+        assert_int_not_equal(f->closed_conn, 9);
+    }
+    broker_counts(f->broker, &c);
+    assert_int_equal(c.doors_unknown, 1024);
+    assert_int_equal(c.doors_live, 1);
 }
 
 struct waiting {
@@ -344,6 +363,7 @@ int main(void)
         TEST(a_client_that_comes_and_goes_does_not_fill_the_audit_trail),
         TEST(a_door_that_comes_again_and_again_does_not_fill_the_audit_trail),
         TEST(strangers_on_the_control_socket_are_bounded),
+        TEST(a_door_comes_through_a_crowd_of_strangers),
         TEST(who_still_waits_at_the_end_is_answered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
