@@ -132,6 +132,21 @@ class OnSharedBlocks(ArtifactsOnDisk):
         self.assertEqual(len(self.objects()), 1)
 
 
+    def test_a_file_of_many_runs_is_copied_as_to_clone_them_cannot_be_cancelled(self):
+        self.make()
+        path, step = f"/chats/{self.chat['chat_id']}/artifacts", 8192
+        file = self.put_file("pieces", b"")
+        with open(file, "r+b") as pieces:
+            for i in range(8300):
+                os.pwrite(pieces.fileno(), b"piece", i * step)
+            os.fsync(pieces.fileno())
+        size, before = os.path.getsize(file), written_by(self.gateway)
+        artifact = self.gateway.expect(201, "POST", path, {"path": "pieces"})
+        self.assertGreaterEqual(written_by(self.gateway) - before, size)
+        with open(file, "rb") as same:
+            self.assertEqual(artifact["sha256"], hashlib.sha256(same.read()).hexdigest())
+
+
 class OnSmallDisk(ArtifactsOnDisk):
     def configure(self):
         mount_data(self, self.gateway, 48 * MIB, "mkfs.ext4", "-q")
