@@ -3,6 +3,7 @@
 when nobody waits for them, and clear errors for what does not come. The registry is a stand-in that
 speaks the real protocol, the engine pulls from it."""
 
+import datetime
 import os
 import pty
 import select
@@ -157,6 +158,25 @@ class Pulls(unittest.TestCase):
         reused = self.gateway.expect(200, "POST", "/sandboxes", body)["sandbox"]
         self.assertEqual(reused["session_id"], session)
         self.assertEqual(len(self.docker.of_gateway(self.gateway)), 1)
+
+    def test_one_that_wants_another_idle_time_comes_behind_the_start_and_has_it(self):
+        self.start()
+        self.registry.hold()
+        session = self.begin()
+        self.wait_pulling(session)
+        body = {"chat_id": self.session(session)["chat_id"], "wait": False, "idle_ttl_s": 7777}
+        answers = []
+        asking = threading.Thread(
+            target=lambda: answers.append(self.gateway.expect(200, "POST", "/sandboxes", body))
+        )
+        asking.start()
+        time.sleep(0.5)  # for it to come while the image is on its way
+        self.assertEqual(answers, [])
+        self.registry.let_go()
+        asking.join(30)
+        self.assertEqual([a["sandbox"]["session_id"] for a in answers], [session])
+        until = datetime.datetime.fromisoformat(answers[0]["sandbox"]["expires_at"])
+        self.assertGreater(until.timestamp(), time.time() + 3600)
 
     def test_a_stop_that_comes_before_the_pull_is_not_forgotten(self):
         proxy = EngineProxy(self, self.docker.socket)

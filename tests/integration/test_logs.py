@@ -2,7 +2,6 @@
 
 import datetime
 import http.client
-import os
 import signal
 import socket
 import threading
@@ -11,6 +10,7 @@ import unittest
 import urllib.parse
 import uuid
 
+import processes
 from gateway import Gateway
 
 # Says each line on stderr and answers with it; "flood N" says N lines of 100 bytes, "burst N" the same
@@ -188,14 +188,8 @@ class Logs(unittest.TestCase):
     def test_followers_that_leave_take_their_descriptors_with_them(self):
         def descriptors():
             """Without the store's, which opens more when it first has something to read."""
-            folder = f"/proc/{self.gateway.process.pid}/fd"
-            count = 0
-            for fd in os.listdir(folder):
-                try:
-                    count += "leasehold.db" not in os.readlink(os.path.join(folder, fd))
-                except FileNotFoundError:
-                    pass  # closed since
-            return count
+            found = processes.descriptors(self.gateway.process.pid)
+            return sum("leasehold.db" not in name for name in found)
 
         before = descriptors()
         followers = [Follower(self, self.gateway, self.path + "?follow=true") for _ in range(8)]
