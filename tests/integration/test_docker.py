@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 import urllib.parse
 
@@ -19,6 +18,7 @@ import docker_many
 from docker import Docker, busybox, glibc, musl, scratch, tar_of
 from gateway import BIN
 from registry import Registry
+from waiting import wait_for
 
 ECHO = ["/bin/sh", "-c", 'while read -r l; do echo "$l"; done']
 SHELL = ["/bin/sh", "-c", 'while read -r line; do eval "$line" 2>&1; done']
@@ -34,16 +34,6 @@ int main(void)
     return 0;
 }
 """
-
-
-def wait_for(test, what, condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        got = condition()
-        if got:
-            return got
-        time.sleep(0.02)
-    test.fail(f"not within {seconds} s: {what}")
 
 
 MISSING = (

@@ -8,7 +8,7 @@ import unittest
 
 from docker import Docker, busybox
 from engine_proxy import HANG, LOSE, EngineProxy, answer
-from test_docker import wait_for
+from waiting import wait_for
 
 
 class Faults(unittest.TestCase):

@@ -10,7 +10,8 @@ from docker import Docker, busybox, tar_of
 from gateway import Gateway
 from registry import Registry
 from small_disk import SmallDisk
-from test_docker import ECHO, SHELL, wait_for
+from test_docker import ECHO, SHELL
+from waiting import wait_for
 
 SHELL_PROFILE = {"name": "default", "command": SHELL}
 

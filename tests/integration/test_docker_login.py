@@ -13,7 +13,8 @@ from gateway import BIN, Gateway
 from podman import Podman
 from registry import image_of
 from registry_server import PASSWORD, USER, RegistryServer
-from test_docker import ECHO, wait_for
+from test_docker import ECHO
+from waiting import wait_for
 
 
 def packed():

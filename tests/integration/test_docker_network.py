@@ -6,7 +6,8 @@ import unittest
 
 from docker import Docker, busybox
 from outside import Outside
-from test_docker import SHELL, wait_for
+from test_docker import SHELL
+from waiting import wait_for
 
 NETWORKS = ("none", "internal", "bridge")
 

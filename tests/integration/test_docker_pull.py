@@ -19,7 +19,8 @@ from docker import Docker, busybox, tar_of
 from engine_proxy import EngineProxy
 from gateway import BIN
 from registry import Registry
-from test_docker import ECHO, wait_for
+from test_docker import ECHO
+from waiting import wait_for
 
 WAITERS = 2 * os.cpu_count() + 1  # one more than the threads that start sandboxes
 

@@ -17,20 +17,10 @@ import unittest
 import agents
 import audit
 from gateway import Gateway
+from waiting import wait_for
 
-WAIT_S = 20
 SPOOL_START = 4096
 ROUNDS = 10
-
-
-def wait_for(test, what, condition, seconds=WAIT_S):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        got = condition()
-        if got:
-            return got
-        time.sleep(0.02)
-    test.fail(f"not within {seconds} s: {what}")
 
 
 def echo(test, client, line, timeout=20):

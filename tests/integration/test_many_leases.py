@@ -3,28 +3,19 @@
 import http.client
 import json
 import os
-import time
 import unittest
 import urllib.parse
 
 import audit
 from gateway import Gateway
 from metrics import Metrics
+from waiting import wait_for
 
 MANY = 600  # more than two batches
 LIMITS = {
     "lease": {"per_session": 1000, "per_user": 1000},
     "security": {"rate_limit": {"requests_per_second": 100000, "burst": 100000}},
 }
-
-
-def wait_for(test, what, condition, seconds=30):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return
-        time.sleep(0.05)
-    test.fail(f"not within {seconds} s: {what}")
 
 
 class ManyLeases(unittest.TestCase):

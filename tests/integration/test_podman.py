@@ -8,7 +8,8 @@ import uuid
 from docker import busybox
 from gateway import Gateway
 from podman import Podman
-from test_docker import ECHO, SHELL, wait_for
+from test_docker import ECHO, SHELL
+from waiting import wait_for
 
 
 class OnPodman(unittest.TestCase):

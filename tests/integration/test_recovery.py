@@ -8,22 +8,13 @@ import time
 import unittest
 
 from gateway import BIN, Gateway
+from waiting import wait_for
 
 
 def echo(test, client, line):
     client.send_text(line)
     _, got = client.recv(20)
     test.assertEqual(got.decode(), line)
-
-
-def wait_for(test, what, condition, seconds=15):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        got = condition()
-        if got:
-            return got
-        time.sleep(0.02)
-    test.fail(f"not within {seconds} s: {what}")
 
 
 class Recovery(unittest.TestCase):

@@ -10,6 +10,7 @@ import unittest
 from docker import Docker, busybox, glibc
 from engine_proxy import HANG, EngineProxy, answer
 from user_tools import SECRET, ToolSession
+from waiting import wait_for
 
 DYNAMIC = '#include <stdio.h>\nint main(int n, char **v) { printf("dynamic %s\\n", v[1]); return 9; }'
 
@@ -204,19 +205,13 @@ class UserToolsDocker(unittest.TestCase):
     def stats(self):
         return self.s.gateway.expect(200, "GET", f"/sandboxes/{self.s.session}/stats")
 
-    def wait(self, what, condition, seconds=20):
-        deadline = time.monotonic() + seconds
-        while not condition():
-            self.assertLess(time.monotonic(), deadline, what)
-            time.sleep(0.05)
-
     def test_what_tools_use_is_their_sessions(self):
         self.s.script("holds", "x=$(head -c 30000000 /dev/zero | tr '\\0' x); "
                                "for i in 1 2 3; do sleep 60 & done; echo > holding; wait")
         run = self.s.open()
         before = self.stats()
         run("cd /workspace/chat; (/opt/user-tools/holds </dev/null >/dev/null 2>&1 &)")
-        self.wait("holding", lambda: os.path.exists(os.path.join(self.s.files, "holding")))
+        wait_for(self, "holding", lambda: os.path.exists(os.path.join(self.s.files, "holding")))
         self.docker.pause()
         try:
             after = self.stats()  # of the kernel, whatever the engine is at
@@ -238,7 +233,7 @@ class UserToolsDocker(unittest.TestCase):
         proxy.rule = lambda method, path: HANG if path.endswith("/start") else None
         body = {"chat_id": self.s.chat, "wait": False}
         self.s.gateway.expect(202, "POST", "/sandboxes", body)
-        self.wait("the start", lambda: self.containers() == ["tools"] and self.chats_mounted())
+        wait_for(self, "the start", lambda: self.containers() == ["tools"] and self.chats_mounted())
         self.s.gateway.kill9()
         self.assertEqual(len(self.chats_mounted()), 1)
         proxy.rule = lambda method, path: answer(500)  # nothing that depends on it can be tidied up
@@ -246,7 +241,7 @@ class UserToolsDocker(unittest.TestCase):
         self.s.gateway.start()
         self.assertEqual(self.chats_mounted(), [])
         proxy.rule = lambda method, path: None
-        self.wait("nothing left", lambda: self.containers() == [])
+        wait_for(self, "nothing left", lambda: self.containers() == [])
         self.assertTrue(os.path.exists(os.path.join(self.s.files, "kept")))
 
     def test_a_tool_ends_with_its_agent_and_the_rest_after_the_gateways_return(self):

@@ -71,22 +71,29 @@ static void assert_no_nonce_twice(struct signed_text *made, size_t n)
         assert_int_not_equal(by_r(&made[i - 1], &made[i]), 0);
 }
 
-static void threads_sign_side_by_side_and_never_with_one_nonce_twice(void **state)
+static void sign_by_threads(struct p256_key *key, void *(*run)(void *),
+                            struct signed_text ret[THREADS * EACH])
 {
     static struct signing work[THREADS];
-    static struct signed_text all[THREADS * EACH];
-    struct p256_key *key = key_make();
     pthread_t threads[THREADS];
 
-    (void)state;
     for (int t = 0; t < THREADS; t++) {
         work[t] = (struct signing){.key = key, .thread = t};
-        assert_int_equal(pthread_create(&threads[t], NULL, sign_all, &work[t]), 0);
+        assert_int_equal(pthread_create(&threads[t], NULL, run, &work[t]), 0);
     }
     for (int t = 0; t < THREADS; t++) {
         pthread_join(threads[t], NULL);
-        memcpy(&all[t * EACH], work[t].made, sizeof work[t].made);
+        memcpy(&ret[t * EACH], work[t].made, sizeof work[t].made);
     }
+}
+
+static void threads_sign_side_by_side_and_never_with_one_nonce_twice(void **state)
+{
+    static struct signed_text all[THREADS * EACH];
+    struct p256_key *key = key_make();
+
+    (void)state;
+    sign_by_threads(key, sign_all, all);
     for (size_t i = 0; i < THREADS * EACH; i++) {
         assert_true(p256_verify(key, all[i].text, strlen(all[i].text), all[i].sig));
         all[i].text[0] ^= 1;
@@ -185,20 +192,11 @@ static void *sign_batches(void *arg)
 
 static void threads_sign_batches_side_by_side(void **state)
 {
-    static struct signing work[THREADS];
     static struct signed_text all[THREADS * EACH];
     struct p256_key *key = key_make();
-    pthread_t threads[THREADS];
 
     (void)state;
-    for (int t = 0; t < THREADS; t++) {
-        work[t] = (struct signing){.key = key, .thread = t};
-        assert_int_equal(pthread_create(&threads[t], NULL, sign_batches, &work[t]), 0);
-    }
-    for (int t = 0; t < THREADS; t++) {
-        pthread_join(threads[t], NULL);
-        memcpy(&all[t * EACH], work[t].made, sizeof work[t].made);
-    }
+    sign_by_threads(key, sign_batches, all);
     for (size_t i = 0; i < THREADS * EACH; i++)
         assert_true(p256_verify(key, all[i].text, strlen(all[i].text), all[i].sig));
     assert_no_nonce_twice(all, THREADS * EACH);
