@@ -578,7 +578,7 @@ int config_check(struct config_loader *ld)
     static int (*const checks[])(struct config_loader *) = {
         check_logging, check_docker,       check_order,      check_mounts,      check_profiles,
         check_door,    check_storage,      check_objects,    check_token_texts, check_run_dir,
-        check_jwt,     check_certificates, check_user_tools,
+        check_jwt,     check_certificates, check_user_tools, config_check_urls,
     };
     struct config *c = ld->c;
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++) {

@@ -39,6 +39,8 @@ int config_read_env(struct config_loader *ld, char *const *env) MUST_CHECK;
 /* Checks between keys, and of values that a table cannot describe. */
 int config_check(struct config_loader *ld) MUST_CHECK;
 
+int config_check_urls(struct config_loader *ld) MUST_CHECK;
+
 int config_note(struct config_loader *ld, struct config_origin origin) MUST_CHECK;
 
 /* Refuses the value at `at` by naming where it came from. The text starts with the key's path. */

@@ -149,7 +149,8 @@ static int keys_check(const struct config *cfg, struct err *e)
         return -1;
     jwt_trust_free(trust);
     return tls_server_check(&cfg->http.tls, e) || tls_ca_check(cfg, e) ||
-                   secret_check(&cfg->objects, e) || engine_docker_check(cfg, e)
+                   secret_check(&cfg->objects, e) || engine_docker_check(cfg, e) ||
+                   engine_secrets_check(cfg, e)
                ? -1
                : 0;
 }

@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "leasehold/engine.h"
+
 #define DIR_NAME   "secrets"
 #define SECRET_MAX (64 * 1024)
 
@@ -94,6 +96,22 @@ static int put_all(int dir, const struct config_profile *profile, uid_t uid, gid
             secret_read(&secrets[i], &text, e) || secret_write(dir, &secrets[i], &text, uid, gid, e)
                 ? -1
                 : 0;
+    explicit_bzero(&text, sizeof text);
+    return rc;
+}
+
+int engine_secrets_check(const struct config *cfg, struct err *e)
+{
+    const struct config_profile *profiles = cfg->profiles.items;
+    struct secret_text text;
+    int rc = 0;
+
+    for (size_t i = 0; !rc && i < cfg->profiles.n; i++) {
+        const struct config_secret *secrets = profiles[i].secrets.items;
+
+        for (size_t k = 0; !rc && k < profiles[i].secrets.n; k++)
+            rc = secret_read(&secrets[k], &text, e);
+    }
     explicit_bzero(&text, sizeof text);
     return rc;
 }

@@ -116,7 +116,9 @@ int objects_disk_presign(struct objects *o, const struct object_presign *p, stru
                  ? -1
                  : 0;
     if (rc == 0) {
-        buf_printf(ret, "%s/objects/", p->origin);
+        size_t len = strlen(p->origin);
+        buf_add(ret, p->origin, len > 0 && p->origin[len - 1] == '/' ? len - 1 : len);
+        buf_add_str(ret, "/objects/");
         s3_encode(ret, p->key, strlen(p->key), true);
         buf_printf(ret, "?%s&signature=%s", query.data, signature);
         rc = buf_ok(ret) ? 0 : err_set(e, ERR_INTERNAL, "no memory for a link");

@@ -232,6 +232,9 @@ struct engine {
 int engine_docker_new(const struct config *cfg, const char *bin_dir, struct engine **ret,
                       struct err *e) MUST_CHECK;
 
+/* Are the files of profiles' secrets such that a start could copy them? */
+int engine_secrets_check(const struct config *cfg, struct err *e) MUST_CHECK;
+
 /* Are the passwords of docker.registries such that a pull could use them? */
 int engine_docker_check(const struct config *cfg, struct err *e) MUST_CHECK;
 

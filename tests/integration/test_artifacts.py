@@ -317,7 +317,12 @@ class Life:
 
 
 class OnDisk(Life, ArtifactsOnDisk):
-    pass
+    def test_a_link_begins_with_the_public_endpoint_however_that_ends(self):
+        for end in ("", "/"):
+            with self.subTest(end=end):
+                self.make({"objects": {"public_endpoint": f"https://bots.example.org/lease{end}"}})
+                url = self.link(self.put(b"x"))["url"]
+                self.assertTrue(url.startswith("https://bots.example.org/lease/objects/"), url)
 
 
 class InS3(Life, ArtifactsInBucket):

@@ -15,7 +15,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 from engines import SHELL, DockerEngine, LocalEngine, Shell
-from gateway import Gateway
+from gateway import BIN, Gateway
 from test_logs import Follower
 
 
@@ -206,6 +206,10 @@ class Contract:
         self.assertEqual(answer["code"], "sandbox_start_failed")
         self.assertIn("secret db", answer["detail"])
         self.assertNotIn(tempfile.gettempdir(), answer["detail"])
+        command = [os.path.join(BIN, "leasehold"), "check-config", "--config", gateway.config]
+        said = subprocess.run(command, env={}, capture_output=True, text=True, check=False, timeout=30)
+        self.assertEqual(said.returncode, 1)
+        self.assertIn("secret db: open its file: No such file", said.stderr)
         self.assertEqual((self.everything(), self.copies_of_secret()), ([], []))
 
     def test_a_command_that_is_not_there_is_said_and_leaves_nothing(self):

@@ -36,6 +36,41 @@ static void unknown_keys_name_line_and_key(void **state)
     assert_refused("<<: {}\n", ":1: << is unknown");
 }
 
+static void a_url_that_cannot_be_used_names_its_line(void **state)
+{
+    static const char s3[] = "objects:\n  kind: s3\n  bucket: b\n  access_key: a\n"
+                             "  secret_key_file: s\n  endpoint: %s\n  public_endpoint: %s\n";
+    static const char *const bad[] = {"s3.example.org", "ftp://h",      "http://",
+                                      "https:///b",     "http://:80",   "http://h/b",
+                                      "http://h?x",     "http://a:b@h", "'http://h /'"};
+    static const char *const good[] = {"http://h", "https://h:9000/", "HTTP://[::1]:80"};
+    char text[300];
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        snprintf(text, sizeof(text), s3, bad[i], "''");
+        assert_refused(text, ":6: objects.endpoint must be http://HOST or https://HOST, with a "
+                             "port if need be and no path");
+        snprintf(text, sizeof(text), s3, "http://h", bad[i]);
+        assert_refused(text, ":7: objects.public_endpoint must be http://HOST");
+    }
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        snprintf(text, sizeof(text), s3, good[i], good[i]);
+        assert_int_equal(load_env(text, NULL), 0);
+        config_done(&c);
+    }
+    assert_refused("objects: {public_endpoint: bots.example.org}\n",
+                   ":1: objects.public_endpoint must be http://HOST or https://HOST, with a port "
+                   "and a path if need be");
+    assert_refused("objects: {public_endpoint: 'http://h/p?q'}\n",
+                   ":1: objects.public_endpoint must be");
+    assert_refused("otel: {traces_endpoint: '127.0.0.1:4318'}\n", ":1: otel.traces_endpoint must");
+    assert_int_equal(load_env("objects: {public_endpoint: 'https://h/leases'}\n"
+                              "otel: {traces_endpoint: 'http://127.0.0.1:4318/v1/traces?a=b'}\n",
+                              NULL),
+                     0);
+    config_done(&c);
+}
+
 static void wrong_values_name_line_and_key(void **state)
 {
     (void)state;
@@ -280,6 +315,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unknown_keys_name_line_and_key),
+        cmocka_unit_test(a_url_that_cannot_be_used_names_its_line),
         cmocka_unit_test(wrong_values_name_line_and_key),
         cmocka_unit_test(yaml_beyond_the_plain_is_refused),
         cmocka_unit_test(checks_between_keys_name_where_the_value_stands),
