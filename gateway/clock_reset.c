@@ -152,7 +152,10 @@ static int lower(struct store_tx *tx, void *arg, struct err *e)
     for (size_t i = 0; i < r->keys_n; i++)
         if (cut_key(tx, &r->keys[i], e))
             return -1;
-    return store_clock_lower(tx, r->found->mark_ms, e) || audit(tx, r, e) ? -1 : 0;
+    return store_idempotency_cut(tx, store_now_ms(tx), e) ||
+                   store_clock_lower(tx, r->found->mark_ms, e) || audit(tx, r, e)
+               ? -1
+               : 0;
 }
 
 static int check_mark(const struct reset *r, struct err *e)

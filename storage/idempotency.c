@@ -93,6 +93,17 @@ int store_idempotency_expire(struct store_tx *tx, int64_t until, int64_t limit, 
     return stmt_run(&st, e);
 }
 
+int store_idempotency_cut(struct store_tx *tx, int64_t most_ms, struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "idempotency record",
+                  "UPDATE idempotency SET created_at = ?1 WHERE created_at > ?1", e) != 0) {
+        return -1;
+    }
+    bind_int(&st, most_ms);
+    return stmt_run(&st, e);
+}
+
 int store_idempotency_forget(struct store_tx *tx, const struct id *key_id, struct err *e)
 {
     struct stmt st;

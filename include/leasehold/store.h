@@ -502,6 +502,8 @@ int store_idempotency_get(struct store_tx *tx, const struct id *key_id, const ch
 /* Removes at most `limit` of those made at or before `until`. */
 int store_idempotency_expire(struct store_tx *tx, int64_t until, int64_t limit,
                              struct err *e) MUST_CHECK;
+/* Those made later were made then. */
+int store_idempotency_cut(struct store_tx *tx, int64_t most_ms, struct err *e) MUST_CHECK;
 /* Removes all of an API key: what was answered may be more than it may see now. */
 int store_idempotency_forget(struct store_tx *tx, const struct id *key_id,
                              struct err *e) MUST_CHECK;

@@ -4,6 +4,7 @@ import os
 import sqlite3
 import time
 import unittest
+import uuid
 
 from gateway import Gateway
 from metrics import Metrics
@@ -82,6 +83,19 @@ class ClockReset(ClockCase):
         self.seen_ahead(YEAR_S)
         self.assertEqual(self.grant()[0], 503)
         self.gateway.stop()
+
+    def test_an_answer_of_that_time_is_given_again_no_longer_than_others(self):
+        headers = {"Idempotency-Key": "once"}
+        body = {"user_id": str(uuid.uuid4())}
+        self.assertEqual(self.gateway.rest("POST", "/chats", body, headers=headers)[0], 201)
+        self.was_a_year_ahead()
+        self.sql("UPDATE idempotency SET created_at = created_at + ?", YEAR_S * 1000)
+        self.assertEqual(self.reset("--mark", self.mark(), "--reason", "the battery was flat")[0], 0)
+        ((made,),) = self.sql("SELECT created_at FROM idempotency")
+        self.assertLess(abs(made / 1000 - time.time()), 3600)
+        self.gateway.start()
+        _, sent, _ = self.gateway.rest("POST", "/chats", body, headers=headers)
+        self.assertEqual(sent["Idempotent-Replayed"], "true")
 
     def mark(self):
         status, out, _ = self.reset()
