@@ -415,7 +415,8 @@ class RgwStore(S3Contract, unittest.TestCase):
                 store.put("k/skew", b"in time")
                 self.assertEqual(store.get("k/skew"), b"in time")
                 self.assertEqual(store.head("k/skew")["size_bytes"], 7)
-                self.assertEqual(fetch(store.presign("k/skew", 60))[0], 403)  # made before it is known
+                # A link is made before it is known. RGW asks whether its time is over, not whether it has begun.
+                self.assertEqual(fetch(store.presign("k/skew", 60))[0], 403 if off_s > 0 else 200)
                 store.put("k/skew", data_of(6 * MIB), more=IN_PARTS)
                 store.delete("k/skew")
 

@@ -228,7 +228,11 @@ class UserToolsDocker(unittest.TestCase):
 
     def test_a_gateway_that_dies_in_a_start_leaves_no_mount(self):
         proxy = EngineProxy(self, self.docker.socket)
-        self.s = ToolSession(self, {"docker": {"base_url": proxy.url}}, docker=self.docker)
+        config = {
+            "docker": {"base_url": proxy.url},
+            "sandbox": {"cleanup_interval_seconds": 1},  # a stop that failed is tried again by these
+        }
+        self.s = ToolSession(self, config, docker=self.docker)
         self.s.script("says", "echo said")
         proxy.rule = lambda method, path: HANG if path.endswith("/start") else None
         body = {"chat_id": self.s.chat, "wait": False}
