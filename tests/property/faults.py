@@ -210,9 +210,9 @@ FAULTS = [
     ),
     (
         "a retired key goes on signing",
-        "lease/token_verify.c",
-        "if (v == TOKEN_OK && !keyset_vouches(ks, kid, claims.iat))",
-        "if (v == TOKEN_OK && !FAULT(@) && !keyset_vouches(ks, kid, claims.iat))",
+        "lease/keyset.c",
+        "(ks->entries[i].pub.retired_at == 0 || iat <= ks->entries[i].pub.retired_at);",
+        "(FAULT(@) || ks->entries[i].pub.retired_at == 0 || iat <= ks->entries[i].pub.retired_at);",
     ),
     (
         "changes are told before they are durable",

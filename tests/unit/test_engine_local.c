@@ -56,11 +56,12 @@ static int set_up(void **state)
     struct err e;
     if (geteuid() != 0)
         fail_msg("run the tests as root: the engine drops to another uid");
+    strcpy(f->root, "/tmp/test-engine-XXXXXX");
+    assert_non_null(mkdtemp(f->root));
+    f->cfg.run_dir = f->root;
     f->cfg.sandbox.uid = f->cfg.sandbox.gid = AGENT_UID;
     if (engine_local_new(&f->cfg, bin_dir(dir), &f->engine, &e) < 0)
         fail_msg("engine_local_new: %s", e.msg);
-    strcpy(f->root, "/tmp/test-engine-XXXXXX");
-    assert_non_null(mkdtemp(f->root));
     id_random(&f->spec.session_id);
     snprintf(f->run, sizeof(f->run), "%s/%s", f->root, ID_STR(&f->spec.session_id));
     snprintf(f->box, sizeof(f->box), "%s/box", f->run);
