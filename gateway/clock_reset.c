@@ -152,8 +152,9 @@ static int lower(struct store_tx *tx, void *arg, struct err *e)
     for (size_t i = 0; i < r->keys_n; i++)
         if (cut_key(tx, &r->keys[i], e))
             return -1;
-    return store_idempotency_cut(tx, store_now_ms(tx), e) ||
-                   store_clock_lower(tx, r->found->mark_ms, e) || audit(tx, r, e)
+    /* The mark last: as it is in memory it is not taken back with a write that fails. */
+    return store_idempotency_cut(tx, store_now_ms(tx), e) || audit(tx, r, e) ||
+                   store_clock_lower(tx, r->found->mark_ms, e)
                ? -1
                : 0;
 }
