@@ -165,7 +165,7 @@ static int check_mark(const struct reset *r, struct err *e)
     char mark[TIME_TEXT];
 
     time_format(f->mark_ms, mark);
-    if (strcmp(r->asked->mark, mark))
+    if (strcmp(r->asked->mark, mark) != 0)
         return err_set(e, ERR_CONFLICT, "the mark stands at %s: name it exactly", mark);
     if (f->mark_ms <= f->now_ms)
         return err_set(e, ERR_CONFLICT, "the clock is not behind the mark: nothing to do");
