@@ -1,10 +1,11 @@
 /*
  * ECDSA on P-256 with SHA-256 (ES256 of RFC 7518 §3.4): all that the lease code needs of OpenSSL.
  *
- * A key is immutable once made and may be used by any number of threads. It holds contexts that
- * are ready to sign and verify; an operation copies one, which saves the look-ups that
- * EVP_Digest{Sign,Verify}Init would do each time. No function leaves an entry in the thread's
- * OpenSSL error queue: it would be taken for a failure of the next TLS call on that thread.
+ * A key is immutable once made, as far as others can see, and may be used by any number of threads.
+ * It holds contexts that are ready: a signature takes one out and puts it back, a verification copies
+ * one, which saves the look-ups that EVP_Digest{Sign,Verify}Init would do each time. No function
+ * leaves an entry in the thread's OpenSSL error queue: it would be taken for a failure of the next TLS
+ * call on that thread.
  */
 #ifndef LEASE_P256_H
 #define LEASE_P256_H
