@@ -342,6 +342,7 @@ class Killed(unittest.TestCase):
                         lease = granted[-1]
                         bot.ok("lease.revoke", {"selector": {"lease_id": lease}})
                         revoked.append(lease)
+                        time.sleep(0.02)  # as many as who dozes can read in time, however fast they are
                 except (OSError, WsError, WsClosed):
                     time.sleep(0.02)
 
