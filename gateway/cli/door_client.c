@@ -35,6 +35,8 @@ struct door_client {
     bool sending; /* under the lock, as all below */
     bool closing;
     bool stopping;
+    bool look; /* a turn that begins now reads what stands unread */
+    bool looked;
     bool ended;
     struct door_client_end end;
 };
@@ -297,6 +299,27 @@ static int begin(struct door_client *c)
     return lws_client_connect_via_info(&info) != NULL ? 0 : -1;
 }
 
+static void set_looked(struct door_client *c)
+{
+    pthread_mutex_lock(&c->lock);
+    c->look = false;
+    c->looked = true;
+    pthread_mutex_unlock(&c->lock);
+    wake_user(c);
+}
+
+/* Without a wait when somebody asks to look: a turn reads from all that is ready when it begins. */
+static void serve_turn(struct door_client *c)
+{
+    bool look = is_set(c, &c->look);
+    if (lws_service(c->context, look ? -1 : 0) < 0) {
+        set_ended(c);
+    }
+    if (look) {
+        set_looked(c);
+    }
+}
+
 static void *serve(void *arg)
 {
     struct door_client *c = arg;
@@ -306,9 +329,7 @@ static void *serve(void *arg)
         set_ended(c);
     }
     while (!is_set(c, &c->stopping) && !is_set(c, &c->ended)) {
-        if (lws_service(c->context, 0) < 0) {
-            set_ended(c);
-        }
+        serve_turn(c);
     }
     return NULL;
 }
@@ -452,6 +473,20 @@ void door_client_allow_sending(struct door_client *c)
 void door_client_close(struct door_client *c)
 {
     set_and_notify(c, &c->closing);
+}
+
+void door_client_look(struct door_client *c)
+{
+    set_and_notify(c, &c->look);
+}
+
+bool door_client_looked(struct door_client *c)
+{
+    pthread_mutex_lock(&c->lock);
+    bool looked = c->looked;
+    c->looked = false;
+    pthread_mutex_unlock(&c->lock);
+    return looked;
 }
 
 bool door_client_ended(struct door_client *c, struct door_client_end *ret)

@@ -51,6 +51,11 @@ void door_client_notify(struct door_client *c);
 /* Sends what is in `out`, then Close with 1000. */
 void door_client_close(struct door_client *c);
 
+/* Reads what has come and stands unread, and wakes the user behind that; then door_client_looked says
+ * true, once. Whoever was held up longer than it wanted to wait learns so that it was not in vain. */
+void door_client_look(struct door_client *c);
+bool door_client_looked(struct door_client *c);
+
 /* Has it ended? All it received is in `in` by then. */
 bool door_client_ended(struct door_client *c, struct door_client_end *ret);
 

@@ -83,6 +83,7 @@ static void drop_door(struct session *s)
     struct message *m;
     door_client_free(s->door);
     s->door = NULL;
+    s->looking = false;
     buf_reset(&s->hello);
     while ((m = message_queue_pop(&s->in)) != NULL) {
         free(m);
@@ -264,11 +265,30 @@ static void on_no_close(struct session *s)
     }
 }
 
+static bool linger_is_over(struct session *s, int64_t now_ms)
+{
+    return lingers(s) && now_ms >= s->last_traffic_ms + s->linger_ms;
+}
+
+/* Stopped (Ctrl-Z) or kept from the processor for longer than that, we know the time before we know
+ * what has come meanwhile: so it counts only once somebody has looked. */
+static void end_linger(struct session *s, bool looked, int64_t now_ms)
+{
+    if (looked) {
+        begin_close(s, EXIT_OK, now_ms + FINISH_TIMEOUT_MS);
+    } else if (!s->looking) {
+        s->looking = true;
+        door_client_look(s->door);
+    }
+}
+
 static void step_connection(struct session *s, int64_t now_ms)
 {
     struct door_client_end end;
-    /* Asked first: what had come before the end is in the queue by then. */
+    /* Asked first: what had come before the end or the look is in the queue by then. */
     bool ended = door_client_ended(s->door, &end);
+    bool looked = door_client_looked(s->door);
+    s->looking = s->looking && !looked;
     take_messages(s, now_ms);
     watch_output(s, now_ms);
     if (s->state == SESSION_OVER) {
@@ -282,8 +302,8 @@ static void step_connection(struct session *s, int64_t now_ms)
         session_lost(s, AWAY_DOOR, "it does not answer", now_ms);
     } else if (s->state == SESSION_CLOSING && now_ms >= s->deadline_ms) {
         on_no_close(s);
-    } else if (lingers(s) && now_ms >= s->last_traffic_ms + s->linger_ms) {
-        begin_close(s, EXIT_OK, now_ms + FINISH_TIMEOUT_MS);
+    } else if (linger_is_over(s, now_ms)) {
+        end_linger(s, looked, now_ms);
     }
 }
 
@@ -317,7 +337,7 @@ int64_t session_next_ms(struct session *s)
     int64_t next = session_lease_next_ms(s);
     if (s->state == SESSION_CONNECTING || s->state == SESSION_CLOSING) {
         next = earlier(next, s->deadline_ms);
-    } else if (lingers(s)) {
+    } else if (lingers(s) && !s->looking) {
         next = earlier(next, s->last_traffic_ms + s->linger_ms);
     }
     return next;

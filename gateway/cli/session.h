@@ -56,6 +56,7 @@ struct session {
     int64_t deadline_ms; /* of CONNECTING, WAITING, CLOSING */
     int64_t live_since_ms, last_traffic_ms;
     bool out_pending;
+    bool looking;           /* the linger is over; is there really nothing that stands unread? */
     int attempt;            /* of connecting again */
     enum session_away away; /* who was, at the last attempt */
     int64_t lost_at_ms;     /* when the connection that held was lost; 0: it holds */

@@ -643,17 +643,23 @@ class ConnectTest(DoorTest):
         self.expect(conn, (OP_TEXT, b"early"))
         c.finish(0)
 
-    def test_it_lingers_while_answers_come(self):
-        c = self.start("--linger", "700")
+    def test_it_lingers_anew_behind_each_answer_also_when_stopped_for_longer(self):
+        """What comes while it is stopped has come in time, and the next has all of the linger again."""
+        linger_s = 3
+        c = self.start("--linger", str(linger_s * 1000))
         conn = self.accept()
         c.send(b"go\n")
         c.process.stdin.close()
         self.expect(conn, (OP_TEXT, b"go"))
-        for i in range(8):  # longer in all than one linger
-            time.sleep(0.2)
-            conn.send_text(str(i))
+        for answer in (b"one", b"two"):
+            c.process.send_signal(signal.SIGSTOP)
+            conn.send_text(answer.decode())
+            time.sleep(linger_s + 0.5)
+            c.process.send_signal(signal.SIGCONT)
+            self.assertEqual(c.read_line(), answer + b"\n")
+        conn.send_text("three")
         self.assertEqual(conn.wait_closed(PATIENCE), 1000)
-        self.assertEqual(c.finish(0).split(), [b"%d" % i for i in range(8)])
+        self.assertEqual(c.finish(0), b"three\n")
 
     def test_large_messages_pass_both_ways(self):
         c = self.start()
