@@ -59,6 +59,7 @@ struct key_update_args {
     struct list allowed_users;
     struct id default_user;
     int64_t expires_at;
+    unsigned clear; /* bits of key_clear_names */
 };
 extern const struct field key_in[], key_list_in[], key_list_out[], key_update_in[];
 int op_key_create(struct call *c, struct err *e);
@@ -87,6 +88,7 @@ struct signing_keys_view {
 };
 extern const struct field signing_none_in[], signing_key_in[], signing_keys_out[],
     signing_kill_out[];
+int op_signing_list(struct call *c, struct err *e);
 int op_signing_rotate(struct call *c, struct err *e);
 int op_signing_kill(struct call *c, struct err *e);
 

@@ -43,6 +43,14 @@ const struct field key_list_out[] = {
     {0},
 };
 
+/* Null cannot say it: that is what a member reads as which nobody has set. */
+enum key_clear {
+    CLEAR_ALLOWED_USERS = 1,
+    CLEAR_DEFAULT_USER = 2,
+    CLEAR_EXPIRES_AT = 4,
+};
+static const char *const key_clear_names[] = {"allowed_users", "default_user", "expires_at", NULL};
+
 const struct field key_update_in[] = {
     FIELD_ID(struct key_update_args, key_id, .flags = FIELD_REQUIRED | FIELD_PATH,
              .doc = "the key"),
@@ -57,6 +65,9 @@ const struct field key_update_in[] = {
              .doc = "whose workspace POST /create uses for unknown chats"),
     FIELD_TIME(struct key_update_args, expires_at,
                .has = offsetof(struct key_update_args, has_expires_at), .doc = "when the key ends"),
+    FIELD_SET(struct key_update_args, clear, .flags = FIELD_EMPTY_OK, .names = key_clear_names,
+              .doc = "members to unset: a key without allowed_users sees all users, one without "
+                     "expires_at does not end"),
     {0},
 };
 
@@ -208,8 +219,30 @@ static int end_leases(struct call *c, const struct api_key *k, const char *reaso
                : 0;
 }
 
+static int check_clear(const struct key_update_args *a, struct err *e)
+{
+    const unsigned given = (a->has_allowed_users ? CLEAR_ALLOWED_USERS : 0) |
+                           (a->has_default_user ? CLEAR_DEFAULT_USER : 0) |
+                           (a->has_expires_at ? CLEAR_EXPIRES_AT : 0);
+
+    return a->clear & given ? err_field(e, "/clear", "clear names a member that is given, too") : 0;
+}
+
+static void clear(struct api_key *k, unsigned members)
+{
+    if (members & CLEAR_ALLOWED_USERS) {
+        k->limited = false;
+        k->allowed_users = (struct list){0};
+    }
+    if (members & CLEAR_DEFAULT_USER)
+        k->default_user = (struct id){{0}};
+    if (members & CLEAR_EXPIRES_AT)
+        k->expires_at = 0;
+}
+
 static void apply(struct api_key *k, const struct key_update_args *a)
 {
+    clear(k, a->clear);
     if (a->name)
         snprintf(k->name, sizeof k->name, "%s", a->name);
     if (a->has_role)
@@ -246,7 +279,7 @@ int op_key_update(struct call *c, struct err *e)
 
     if (c->state)
         return bulk_write(c->state, e);
-    if (store_api_key_get(c->tx, &a->key_id, c->arena, k, e))
+    if (check_clear(a, e) || store_api_key_get(c->tx, &a->key_id, c->arena, k, e))
         return -1;
     if (k->revoked_at)
         return err_set(e, ERR_CONFLICT, "the key is revoked");

@@ -1,4 +1,4 @@
-/* The keys that sign leases: rotate, kill. */
+/* The keys that sign leases: list, rotate, kill. */
 #include "leasehold/json.h"
 #include "ops.h"
 #include "signing_keys.h"
@@ -55,14 +55,22 @@ static int list_run(struct store_tx *tx, void *arg, struct err *e)
     return store_signing_key_each(tx, list_each, arg, e);
 }
 
-static int list_fill(struct call *c, struct err *e)
+static int list_begin(struct call *c, struct err *e)
 {
     struct signing_keys_view *v = c->result;
 
     v->keys.items = call_alloc(c, KEYS_SHOWN * sizeof(struct signing_key));
-    if (!v->keys.items)
-        return err_set(e, ERR_INTERNAL, "no memory for the answer");
-    return store_read(c->s->store, list_run, v, e);
+    return v->keys.items ? 0 : err_set(e, ERR_INTERNAL, "no memory for the answer");
+}
+
+static int list_fill(struct call *c, struct err *e)
+{
+    return list_begin(c, e) || store_read(c->s->store, list_run, c->result, e) ? -1 : 0;
+}
+
+int op_signing_list(struct call *c, struct err *e)
+{
+    return list_begin(c, e) || list_run(c->tx, c->result, e) ? -1 : 0;
 }
 
 /* --- change ---------------------------------------------------------------------------------- */

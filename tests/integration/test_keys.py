@@ -95,6 +95,22 @@ class Keys(unittest.TestCase):
         self.patch(key, allowed_users=self.users)
         self.gateway.expect(200, "GET", f"/chats/{chat}", key=key)
 
+    def test_a_limit_is_lifted_by_name_and_not_by_null(self):
+        soon = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(days=365)
+        key = self.gateway.new_key(allowed_users=self.users[:1], default_user=self.users[0])
+        self.patch(key, expires_at=soon.isoformat())
+        chat = self.gateway.new_chat(self.users[1])["chat_id"]
+        limits = ("allowed_users", "default_user", "expires_at")
+        kept = self.patch(key, clear=[], **dict.fromkeys(limits))
+        self.assertNotIn(None, [kept[name] for name in limits])
+        self.gateway.expect(404, "GET", f"/chats/{chat}", key=key)
+        self.assertEqual(self.patch(key, clear=["allowed_users"]), {**kept, "allowed_users": None})
+        self.gateway.expect(200, "GET", f"/chats/{chat}", key=key)
+        cleared = self.patch(key, clear=list(limits))
+        self.assertEqual([cleared[name] for name in limits], [None] * 3)
+        self.gateway.restart()
+        self.gateway.expect(200, "GET", f"/chats/{chat}", key=key)
+
     def test_a_smaller_role_ends_all_leases(self):
         key = self.gateway.new_key()
         chat, grant = self.session(self.users[0], key)
@@ -128,6 +144,9 @@ class Keys(unittest.TestCase):
             ({"default_user": self.users[1]}, "/default_user"),
             ({"expires_at": "2001-01-01T00:00:00Z"}, "/expires_at"),
             ({"secret": "x"}, "/secret"),
+            ({"clear": ["name"]}, "/clear"),
+            ({"clear": ["expires_at", "expires_at"]}, "/clear"),
+            ({"clear": ["allowed_users"], "allowed_users": self.users}, "/clear"),
             ({"key_id": str(uuid.uuid4())}, "/key_id"),
         ):
             status, _, problem = self.gateway.rest("PATCH", path, body)
