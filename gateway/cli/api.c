@@ -343,6 +343,8 @@ int api_exit_code_of_err(const struct err *e)
         return EXIT_UNREACHABLE;
     case ERR_INVALID_REQUEST:
         return EXIT_USAGE;
+    case ERR_NOT_FOUND:
+        return EXIT_NOT_FOUND;
     default:
         return EXIT_FAILED;
     }

@@ -92,21 +92,21 @@
         .name = "--role", .kind = OPT_TEXT, .flags = (required), .member = "role",                 \
         .value = "ROLE", .choices = roles, .help = "admin, bot or viewer"                          \
     }
-#define ALLOWED_USER                                                                               \
+#define ALLOWED_USER(more)                                                                         \
     {                                                                                              \
-        .name = "--allowed-user", .kind = OPT_UUID, .flags = OPT_REPEATED,                         \
+        .name = "--allowed-user", .kind = OPT_UUID, .flags = OPT_REPEATED | (more),                \
         .member = "allowed_users", .value = "UUID",                                                \
         .help = "limit it to this user (may be given again)"                                       \
     }
-#define DEFAULT_USER                                                                               \
+#define DEFAULT_USER(more)                                                                         \
     {                                                                                              \
-        .name = "--default-user", .kind = OPT_UUID, .member = "default_user", .value = "UUID",     \
-        .help = "owner of chats that 'sandbox create' makes"                                       \
+        .name = "--default-user", .kind = OPT_UUID, .flags = (more), .member = "default_user",     \
+        .value = "UUID", .help = "owner of chats that 'sandbox create' makes"                      \
     }
-#define EXPIRES                                                                                    \
+#define EXPIRES(more)                                                                              \
     {                                                                                              \
-        .name = "--expires", .kind = OPT_TEXT, .member = "expires_at", .value = "TIME",            \
-        .help = "when it ends, as 2027-01-31T12:00:00Z"                                            \
+        .name = "--expires", .kind = OPT_TEXT, .flags = (more), .member = "expires_at",            \
+        .value = "TIME", .help = "when it ends, as 2027-01-31T12:00:00Z"                           \
     }
 
 /* Of what goes up, and of what comes down. */

@@ -95,9 +95,9 @@ static const struct opt_spec retention_run_opts[] = {
 static const struct opt_spec key_create_opts[] = {
     NAME(OPT_REQUIRED),
     ROLE(OPT_REQUIRED),
-    ALLOWED_USER,
-    DEFAULT_USER,
-    EXPIRES,
+    ALLOWED_USER(0),
+    DEFAULT_USER(0),
+    EXPIRES(0),
     {.name = "--out",
      .kind = OPT_SECRET_FILE,
      .value = "FILE",
@@ -107,8 +107,24 @@ static const struct opt_spec key_create_opts[] = {
 
 static const struct opt_spec key_list_opts[] = {PAGE, {0}};
 
+static const char *const clearable[] = {"allowed_users", "default_user", "expires_at", NULL};
+
 static const struct opt_spec key_update_opts[] = {
-    OPERAND("ID", "the key's id"), NAME(0), ROLE(0), ALLOWED_USER, DEFAULT_USER, EXPIRES, {0}};
+    OPERAND("ID", "the key's id"),
+    NAME(OPT_SOME_OF),
+    ROLE(OPT_SOME_OF),
+    ALLOWED_USER(OPT_SOME_OF),
+    DEFAULT_USER(OPT_SOME_OF),
+    EXPIRES(OPT_SOME_OF),
+    {.name = "--clear",
+     .kind = OPT_WORDS,
+     .flags = OPT_SOME_OF,
+     .member = "clear",
+     .value = "WHAT",
+     .choices = clearable,
+     .help = "lift a limit: allowed_users, default_user, expires_at, or several with commas"},
+    {0},
+};
 
 static const struct opt_spec key_revoke_opts[] = {OPERAND("ID", "the key's id"), {0}};
 
@@ -119,7 +135,7 @@ static const struct opt_spec key_kill_opts[] = {
      .kind = OPT_TEXT,
      .flags = OPT_OPERAND | OPT_REQUIRED,
      .member = "{}",
-     .help = "the signing key's id"},
+     .help = "the signing key's kid ('leasectl key signing' lists them)"},
     {0},
 };
 
@@ -397,9 +413,11 @@ const struct command commands[] = {
      .run = rest_run},
     {.name = "key update",
      .summary = "Change what an API key may.",
-     .notes = "Users that are given replace the ones before. Leases that the key may not have "
-              "issued any\n"
-              "more end, and live connections under them are cut.\n",
+     .notes = "Users that are given replace the ones before; with --clear allowed_users the key is "
+              "for all\n"
+              "users. Leases that the key may not have issued any more end, and live connections "
+              "under\n"
+              "them are cut.\n",
      .opts = key_update_opts,
      .method = "PATCH",
      .path = "/api-keys/{}",
@@ -411,6 +429,17 @@ const struct command commands[] = {
      .opts = key_revoke_opts,
      .method = "DELETE",
      .path = "/api-keys/{}",
+     .timeout_ms = QUICK,
+     .run = rest_run},
+    {.name = "key signing",
+     .summary = "List the keys that sign leases, oldest first.",
+     .notes = "'next' is published and signs from the next 'key rotate' on, 'signing' signs, "
+              "'retired'\n"
+              "verifies what it signed until all of that has run out.\n",
+     .opts = no_opts,
+     .method = "GET",
+     .path = "/keys",
+     .view = &view_signing_list,
      .timeout_ms = QUICK,
      .run = rest_run},
     {.name = "key rotate",
@@ -425,7 +454,7 @@ const struct command commands[] = {
      .summary = "End a signing key everywhere, and the leases that it signed.",
      .notes =
          "The header of each of its tokens names it (kid), and so does /.well-known/jwks.json.\n"
-         "'leasectl key rotate' lists them with what each is for.\n",
+         "'leasectl key signing' lists them with what each is for.\n",
      .opts = key_kill_opts,
      .method = "POST",
      .path = "/keys/{}/kill",

@@ -168,6 +168,14 @@ static int add_value(struct options *o, const struct opt_spec *s, const char *te
     return 0;
 }
 
+/* A kid or a name may begin with "-", too. */
+static int no_such_option(const struct opt_spec *specs, const char *arg, size_t len, struct err *e)
+{
+    bool maybe_none = specs != NULL && (specs->flags & OPT_OPERAND) != 0 && arg[1] != '-';
+    return err_set(e, ERR_INVALID_REQUEST, "no such option: %.*s%s", (int)(len > 40 ? 40 : len),
+                   arg, maybe_none ? " (what is none goes behind '--')" : "");
+}
+
 /* Takes one "--option" and its value; *i is moved on by what was used. */
 static int parse_option(const struct opt_spec *specs, const struct opt_spec *globals, int argc,
                         char *const *argv, int *i, struct options *o, struct err *e)
@@ -179,8 +187,7 @@ static int parse_option(const struct opt_spec *specs, const struct opt_spec *glo
         s = find_option(globals, arg, len);
     }
     if (s == NULL) {
-        return err_set(e, ERR_INVALID_REQUEST, "no such option: %.*s", (int)(len > 40 ? 40 : len),
-                       arg);
+        return no_such_option(specs, arg, len, e);
     }
     const char *text = arg[len] == '=' ? arg + len + 1 : NULL;
     if (s->kind == OPT_FLAG) {
@@ -233,23 +240,38 @@ int options_parse(const struct opt_spec *specs, const struct opt_spec *globals, 
     return 0;
 }
 
-static int check_one_of(const struct opt_spec *specs, const struct options *o, struct err *e)
+/* How many of the rows with this flag were given, and what all are called. */
+struct among {
+    size_t rows, given;
+    char names[96];
+};
+
+static struct among count_flagged(const struct opt_spec *specs, unsigned flag,
+                                  const struct options *o)
 {
-    size_t rows = 0;
-    size_t given = 0;
-    char names[96] = "";
+    struct among a = {0};
     for (const struct opt_spec *s = specs; s->name != NULL; s++) {
-        if ((s->flags & OPT_ONE_OF) == 0) {
+        if ((s->flags & flag) == 0) {
             continue;
         }
-        size_t used = strlen(names);
-        snprintf(names + used, sizeof(names) - used, "%s%s", rows > 0 ? " or " : "", s->name);
-        rows++;
-        given += was_given(o, s);
+        size_t used = strlen(a.names);
+        snprintf(a.names + used, sizeof(a.names) - used, "%s%s", a.rows > 0 ? " or " : "", s->name);
+        a.rows++;
+        a.given += was_given(o, s);
     }
-    if (rows > 0 && given != 1) {
-        return err_set(e, ERR_INVALID_REQUEST, "give %s%s", names,
-                       given > 1 ? ", only one of them" : "");
+    return a;
+}
+
+static int check_groups(const struct opt_spec *specs, const struct options *o, struct err *e)
+{
+    const struct among one = count_flagged(specs, OPT_ONE_OF, o);
+    const struct among some = count_flagged(specs, OPT_SOME_OF, o);
+    if (one.rows > 0 && one.given != 1) {
+        return err_set(e, ERR_INVALID_REQUEST, "give %s%s", one.names,
+                       one.given > 1 ? ", only one of them" : "");
+    }
+    if (some.rows > 0 && some.given == 0) {
+        return err_set(e, ERR_INVALID_REQUEST, "nothing to do: give %s", some.names);
     }
     return 0;
 }
@@ -265,7 +287,7 @@ int options_check(const struct opt_spec *specs, const struct options *o, struct 
             return err_set(e, ERR_INVALID_REQUEST, "%s needs %s", s->name, s->needs);
         }
     }
-    return check_one_of(specs, o, e);
+    return check_groups(specs, o, e);
 }
 
 const struct opt_value *options_find(const struct options *o, const char *name)

@@ -33,6 +33,7 @@ enum opt_flags {
     OPT_REPEATED = 4, /* may be given again; sent as a JSON array */
     OPT_ONE_OF = 8,   /* exactly one of all rows with this flag */
     OPT_NEGATED = 16, /* an OPT_FLAG that sends false */
+    OPT_SOME_OF = 32, /* at least one of all rows with this flag */
 };
 
 /* A command takes at most this many values; far above any sensible use. */

@@ -11,6 +11,8 @@
 
 #include "options.h"
 
+struct cli;
+
 /* How the answer of a command looks to a person: a struct of the members worth showing. */
 struct view {
     const struct field *fields;
@@ -20,7 +22,7 @@ struct view {
     bool show_secret; /* print it when no file takes it: it cannot be had again */
     /* The exit code of an answer that was granted but may still not be what was asked for;
      * NULL: always 0. */
-    int (*outcome)(const void *obj, const struct options *o);
+    int (*outcome)(const struct cli *cli, const void *obj, const struct options *o);
     /* Of a page of a list (struct list_view): what a row of the table shows of an item. */
     const struct field *columns;
 };

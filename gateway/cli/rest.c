@@ -102,7 +102,7 @@ static int show_answer(const struct cli *cli, const struct command *cmd, const s
             tell_lost_token(cmd->view, obj);
         }
     }
-    return cmd->view->outcome != NULL ? cmd->view->outcome(obj, o) : EXIT_OK;
+    return cmd->view->outcome != NULL ? cmd->view->outcome(cli, obj, o) : EXIT_OK;
 }
 
 static int finish(const struct cli *cli, const struct command *cmd, const struct options *o,

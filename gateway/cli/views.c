@@ -1,6 +1,7 @@
 #include "views.h"
 
 #include "api.h"
+#include "command.h"
 
 #define PEM_MAX     65536
 #define CONTENT_MAX (4 * 1024 * 1024)
@@ -243,20 +244,21 @@ static const struct field revocation_fields[] = {
     {0},
 };
 
-/* Who asks to wait wants to know that nobody is connected any more. */
-static int revocation_outcome(const void *obj, const struct options *o)
+/* Who asks to wait wants to know that nobody is connected any more; and a key that nobody knows has
+ * signed nothing either. */
+static int revocation_outcome(const struct cli *cli, const void *obj, const struct options *o)
 {
     const struct revocation_view *v = obj;
+    const char *kid = options_text(o, "--kid", NULL);
+    if (v->matched == 0 && kid != NULL) {
+        return signing_key_look(cli, kid);
+    }
     return options_has(o, "--wait") && v->unconfirmed.n > 0 ? EXIT_FAILED : EXIT_OK;
 }
 
 const struct view view_revocation = {.fields = revocation_fields,
                                      .size = sizeof(struct revocation_view),
                                      .outcome = revocation_outcome};
-
-struct signing_key_view {
-    char *kid, *state, *created_at, *signing_at, *retired_at;
-};
 
 struct signing_keys_view {
     int64_t revoked;
@@ -284,6 +286,18 @@ static const struct field killed_key_fields[] = {
                   .max = PAGE_ITEMS_MAX),
     {0},
 };
+
+static const struct field signing_list_fields[] = {
+    {.name = "keys",
+     .kind = FIELD_KIND_LIST,
+     .flags = FIELD_REQUIRED,
+     .offset = offsetof(struct list_view, items),
+     .fields = signing_key_fields,
+     .elem = sizeof(struct signing_key_view),
+     .max = PAGE_ITEMS_MAX},
+    {0},
+};
+const struct view view_signing_list = PAGE_VIEW(signing_list_fields, signing_key_fields);
 
 const struct view view_signing_keys = {.fields = signing_keys_fields,
                                        .size = sizeof(struct signing_keys_view)};
@@ -388,8 +402,9 @@ static const struct field verified_fields[] = {
 };
 
 /* A broken chain is what the command was asked to find. */
-static int verified_outcome(const void *obj, const struct options *o)
+static int verified_outcome(const struct cli *cli, const void *obj, const struct options *o)
 {
+    (void)cli;
     (void)o;
     return ((const struct verified_view *)obj)->ok ? EXIT_OK : EXIT_FAILED;
 }

@@ -77,6 +77,10 @@ struct file_view {
     char *sha256, *created_at, *last_read_at, *last_update_at, *expires_at;
 };
 
+struct signing_key_view {
+    char *kid, *state, *created_at, *signing_at, *retired_at;
+};
+
 struct stats_view {
     int64_t cpu_usage_us, memory_bytes, memory_peak_bytes, pids;
     char *at;
@@ -104,6 +108,7 @@ extern const struct view view_created_key;
 extern const struct view view_api_key;
 extern const struct view view_api_keys;
 extern const struct view view_signing_keys;
+extern const struct view view_signing_list; /* the same keys, as a struct list_view */
 extern const struct view view_killed_key;
 extern const struct view view_stats; /* of a sandbox */
 extern const struct view view_nodes;

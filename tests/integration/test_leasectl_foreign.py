@@ -57,6 +57,7 @@ WORDS = {
     "key ls": "",
     "key update": f"{ID} --name n",
     "key revoke": ID,
+    "key signing": "",
     "key rotate": "",
     "key kill": "k1",
     "node ls": "",

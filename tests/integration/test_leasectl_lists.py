@@ -93,6 +93,12 @@ class LeasectlLists(unittest.TestCase):
         out = self.ctl("key", "update", key_id, "--role", "viewer", "--allowed-user", self.user).stdout
         self.assertRegex(out, rf"role +viewer\n(.*\n)*allowed_users +{self.user}")
         self.ctl("chat", "create", "--user", self.user, key=key, code=4)
+        refused = self.ctl("key", "update", key_id, code=2).stderr
+        self.assertIn("nothing to do: give --name or --role or --allowed-user", refused)
+        out = self.ctl("key", "update", key_id, "--clear", "allowed_users,default_user").stdout
+        self.assertNotIn(self.user, out)
+        self.ctl("key", "update", key_id, "--clear", "name", code=2)
+        self.ctl("key", "update", key_id, "--allowed-user", self.user)
         names, *rows = self.rows("key", "ls")
         [row] = [row for row in rows if row[0] == key_id]
         self.assertEqual(row[names.index("allowed_users")], self.user)

@@ -219,12 +219,46 @@ class SigningKeys(KeysCase):
         self.kill(kid_of(self.grant()), 403, key=bot)
         self.kill("A" * 43, 404)
 
+    def test_they_are_listed_with_what_each_is_for(self):
+        bot = self.gateway.new_key()
+        self.gateway.expect(403, "GET", "/keys", key=bot)
+        states = self.rotate()
+        listed = self.gateway.expect(200, "GET", "/keys")
+        self.assertEqual(self.by_state(listed), states)
+        self.assertEqual({k["kid"] for k in listed["keys"]}, self.published())
+        made = [k["created_at"] for k in listed["keys"]]
+        self.assertEqual(made, sorted(made))
+        self.kill(states["retired"][0])
+        self.assertNotIn("retired", self.by_state(self.gateway.expect(200, "GET", "/keys")))
+
+    def test_leasectl_lists_them(self):
+        states = self.rotate()
+        done = self.gateway.ctl("key", "signing")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        names, *rows = (line.split() for line in done.stdout.splitlines())
+        self.assertEqual(names, ["kid", "state", "created_at", "signing_at", "retired_at"])
+        self.assertEqual({(row[1], row[0]) for row in rows},
+                         {(state, kid) for state, kids in states.items() for kid in kids})
+
+    def test_leasectl_revokes_nothing_by_a_kid_that_nobody_has(self):
+        kid = kid_of(self.grant())
+        self.rotate()
+        unused = self.by_state(self.gateway.expect(200, "GET", "/keys"))["next"][0]
+        for wrong in ("nonsense", "A" * 43, kid[:-1]):
+            for options in (("--dry-run",), ()):
+                done = self.gateway.ctl("lease", "revoke", "--kid", wrong, *options)
+                self.assertEqual(done.returncode, 3, done)
+                self.assertIn(f"no signing key has the kid {wrong}", done.stderr)
+        for known, matched in ((unused, 0), (kid, 1)):
+            done = self.gateway.ctl("--json", "lease", "revoke", "--kid", known, "--dry-run")
+            self.assertEqual((done.returncode, json.loads(done.stdout)["matched"]), (0, matched), done)
+
     def test_leasectl_rotates_and_kills(self):
         old = kid_of(self.grant())
         done = self.gateway.ctl("key", "rotate")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(old, done.stdout)
-        done = self.gateway.ctl("key", "kill", old)
+        done = self.gateway.ctl("key", "kill", "--", old)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertNotIn(old, self.published())
 

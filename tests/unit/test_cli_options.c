@@ -54,6 +54,13 @@ static const struct opt_spec one_of[] = {
     {0},
 };
 
+static const struct opt_spec some_of[] = {
+    {.name = "--name", .kind = OPT_TEXT, .flags = OPT_SOME_OF, .member = "name", .value = "N"},
+    {.name = "--role", .kind = OPT_TEXT, .flags = OPT_SOME_OF, .member = "role", .value = "R"},
+    {.name = "--wait", .kind = OPT_INT, .member = "wait_ms", .value = "MS", .max = 10000},
+    {0},
+};
+
 static const struct opt_spec globals[] = {
     {.name = "--json", .kind = OPT_FLAG},
     {.name = "--url", .kind = OPT_TEXT, .value = "U"},
@@ -155,6 +162,7 @@ static void test_mistakes_are_named_without_the_value(void **state)
     assert_refused(specs, UUID_A " more", "one argument too many");
     assert_refused(specs, UUID_A " --nope", "no such option: --nope");
     assert_refused(specs, UUID_A " --nope=secret", "no such option: --nope");
+    assert_refused(specs, "-Ab", "no such option: -Ab (what is none goes behind '--')");
     assert_refused(specs, UUID_A " --title", "--title needs a value");
     assert_refused(specs, UUID_A " --json=1", "--json takes no value");
     assert_refused(specs, UUID_A " --title a --title b", "--title is given twice");
@@ -186,6 +194,16 @@ static void test_one_of_takes_exactly_one(void **state)
     assert_accepted(one_of, "--session " UUID_A, &o);
     assert_refused(one_of, "", "give ID or --session");
     assert_refused(one_of, UUID_B " --session " UUID_A, "give ID or --session, only one of them");
+}
+
+static void test_some_of_takes_at_least_one(void **state)
+{
+    (void)state;
+    struct options o;
+    assert_accepted(some_of, "--name n", &o);
+    assert_accepted(some_of, "--name n --role r --wait 1", &o);
+    assert_refused(some_of, "", "nothing to do: give --name or --role");
+    assert_refused(some_of, "--wait 1", "nothing to do: give --name or --role");
 }
 
 static void test_too_many_arguments_are_refused(void **state)
@@ -289,6 +307,7 @@ int main(void)
         cmocka_unit_test(test_mistakes_are_named_without_the_value),
         cmocka_unit_test(test_numbers_are_whole_and_in_range),
         cmocka_unit_test(test_one_of_takes_exactly_one),
+        cmocka_unit_test(test_some_of_takes_at_least_one),
         cmocka_unit_test(test_too_many_arguments_are_refused),
         cmocka_unit_test(test_the_body_holds_what_was_given_and_no_more),
         cmocka_unit_test(test_members_of_a_member_stand_together),
