@@ -34,6 +34,7 @@ struct owner {
 struct key_slot {
     struct id key;
     struct queue waiting;
+    bool open; /* by the job that runs: who passes need not wait */
     UT_hash_handle hh;
 };
 
@@ -192,11 +193,33 @@ static struct job *take_turn(struct lane *l)
     return job;
 }
 
+static void pass(struct lane *l, struct job *job)
+{
+    job->passed = true;
+    job->key = (struct id){{0}};
+    make_ready(l, job);
+}
+
+static void pass_waiting(struct lane *l, struct key_slot *slot)
+{
+    struct queue stays = {NULL, NULL};
+    struct job *job;
+    while ((job = queue_pop(&slot->waiting)) != NULL) {
+        if (job->passes) {
+            pass(l, job);
+        } else {
+            queue_push(&stays, job);
+        }
+    }
+    slot->waiting = stays;
+}
+
 /* The job of this key has run: the next one behind it may. */
 static void key_release(struct lane *l, const struct id *key)
 {
     struct key_slot *slot = slot_find(l, key);
     struct job *next = queue_pop(&slot->waiting);
+    slot->open = false;
     if (next != NULL) {
         make_ready(l, next);
     } else {
@@ -207,6 +230,10 @@ static void key_release(struct lane *l, const struct id *key)
 static int key_admit(struct lane *l, struct job *job, struct err *e)
 {
     struct key_slot *slot = slot_find(l, &job->key);
+    if (slot != NULL && slot->open && job->passes) {
+        pass(l, job);
+        return 0;
+    }
     if (slot != NULL) {
         queue_push(&slot->waiting, job);
         return 0;
@@ -464,6 +491,7 @@ void lane_aside_end(struct lane *l)
 static int submit(struct lane *l, struct job *job, const struct id *key, struct err *e)
 {
     job->key = *key;
+    job->passed = false;
     job->queued_us = clock_boot_us(&clock_system);
     pthread_mutex_lock(&l->lock);
     int rc = admit(l, job, e);
@@ -483,6 +511,31 @@ int lane_submit(struct lane *l, struct job *job, struct err *e)
 int lane_submit_keyed(struct lane *l, const struct id *key, struct job *job, struct err *e)
 {
     return submit(l, job, key, e);
+}
+
+void lane_key_open(struct lane *l, const struct id *key)
+{
+    pthread_mutex_lock(&l->lock);
+    struct key_slot *slot = slot_find(l, key);
+    if (slot != NULL) {
+        slot->open = true;
+        pass_waiting(l, slot);
+    }
+    bool more = needs_thread(l);
+    pthread_mutex_unlock(&l->lock);
+    if (more) {
+        pthread_cond_signal(&l->ready);
+    }
+}
+
+void lane_key_close(struct lane *l, const struct id *key)
+{
+    pthread_mutex_lock(&l->lock);
+    struct key_slot *slot = slot_find(l, key);
+    if (slot != NULL) {
+        slot->open = false;
+    }
+    pthread_mutex_unlock(&l->lock);
 }
 
 /* --- from another lane ----------------------------------------------------------------------- */

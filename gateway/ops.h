@@ -222,8 +222,7 @@ struct sandbox_open_args {
     char *env; /* an object of strings */
     bool wait, has_lease;
     struct lease_args *lease;
-    bool joins; /* ours: what starts already is its answer … */
-    bool late;  /* … but that has ended meanwhile */
+    bool late; /* ours: there was nothing to join */
 };
 struct sandbox_open_result {
     struct sandbox_view sandbox;

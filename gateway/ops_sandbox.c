@@ -110,20 +110,13 @@ const struct field sandbox_list_out[] = {
 
 void op_sandbox_open_prepare(struct call *c)
 {
-    struct sandbox_open_args *a = c->args;
-
-    a->joins = !a->wait && sessions_chat_starting(c->s->sessions, &a->chat_id);
+    c->job.passes = !((const struct sandbox_open_args *)c->args)->wait;
 }
 
-/* Behind the start that it asks for nobody has to stand. */
+/* Behind the start that it asks for nobody has to stand: that opens the key (session_open.c). */
 void op_sandbox_open_key(struct call *c, struct id *ret)
 {
-    const struct sandbox_open_args *a = c->args;
-
-    if (a->joins)
-        id_random(ret);
-    else
-        *ret = a->chat_id;
+    *ret = ((const struct sandbox_open_args *)c->args)->chat_id;
 }
 
 void op_sandbox_create_key(struct call *c, struct id *ret)
@@ -243,12 +236,13 @@ static int open_running(struct store_tx *tx, void *ctx, const struct session_ope
 static int open_join(struct call *c, const struct session_open *open, struct err *e)
 {
     struct sandbox_open_args *a = c->args;
+    enum session_joined joined;
     struct session_opened opened;
-    bool joined;
 
     if (session_join(c->s, open, &opened, &joined, e))
         return -1;
-    a->late = !joined;
+    a->late = joined != SESSION_JOINED;
+    c->job.passes = joined != SESSION_JOIN_LATER;
     return 0;
 }
 
@@ -273,17 +267,17 @@ int op_sandbox_open(struct call *c, struct err *e)
     if (env_decode(c, a->env, &open, e) || lease_decode(c, a, &request, &open, e) ||
         authorise(c, &a->chat_id, e))
         return -1;
-    return a->joins ? open_join(c, &open, e) : session_open(c->s, &open, &opened, e);
+    return c->job.passed ? open_join(c, &open, e) : session_open(c->s, &open, &opened, e);
 }
 
-/* With nothing to join it is an open like others, in its turn. */
+/* With nothing to join, as that start has ended, it is an open like others. */
 bool op_sandbox_open_after(struct call *c)
 {
     struct sandbox_open_args *a = c->args;
 
     if (!a->late)
         return true;
-    a->joins = a->late = false;
+    a->late = false;
     call_again(c);
     return false;
 }

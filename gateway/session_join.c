@@ -1,6 +1,6 @@
 /*
- * An open that does not wait, of a chat whose sandbox is starting: that start is its answer. It is no part
- * of the order under the chat's key, in which it would stand behind the start, and so behind its image.
+ * An open that does not wait, of a chat whose sandbox is starting: that start is its answer. It has passed
+ * the chat's key, which the start has opened, as in its turn it would stand behind that and its image.
  */
 #include <string.h>
 
@@ -19,7 +19,7 @@ int session_may_share(const struct sandbox *s, const struct session_open *o, str
 struct joining {
     const struct session_open *o;
     struct session_opened *ret;
-    bool joined;
+    enum session_joined joined;
 };
 
 /* What the start has in hand is written behind us: another idle time would be lost, so it comes later. */
@@ -29,30 +29,34 @@ static int join_row(struct store_tx *tx, void *arg, struct err *e)
     const struct session_open *o = j->o;
     struct sandbox *s = &j->ret->sandbox;
 
+    j->joined = SESSION_JOIN_NONE;
     if (store_sandbox_active(tx, &o->chat_id, s, e))
         return e->code == ERR_NOT_FOUND ? 0 : -1;
-    if (s->status != SANDBOX_STARTING || (o->idle_ttl_s && o->idle_ttl_s != s->idle_ttl_s))
+    if (s->status != SANDBOX_STARTING)
+        return 0;
+    j->joined = SESSION_JOIN_LATER;
+    if (o->idle_ttl_s && o->idle_ttl_s != s->idle_ttl_s)
         return 0;
     if (session_may_share(s, o, e) || session_audit(tx, o->caller, "sandbox.reuse", s, "ok", e) ||
         (o->hooks && o->hooks->begun && o->hooks->begun(tx, o->hooks->ctx, j->ret, e)))
         return -1;
-    j->joined = true;
+    j->joined = SESSION_JOINED;
     return 0;
 }
 
 int session_join(struct services *s, const struct session_open *o, struct session_opened *ret,
-                 bool *ret_joined, struct err *e)
+                 enum session_joined *ret_joined, struct err *e)
 {
     struct joining j = {.o = o, .ret = ret};
     int rc;
 
     *ret = (struct session_opened){.reused = true};
     rc = store_write(s->store, join_row, &j, e);
-    *ret_joined = !rc && j.joined;
-    if (*ret_joined)
+    *ret_joined = j.joined;
+    if (!rc && j.joined == SESSION_JOINED)
         log_event(s->log, LOG_INFO, "sandbox_reused", LF_ID("session_id", &ret->sandbox.session_id),
                   LF_ID("chat_id", &o->chat_id));
-    if (rc || j.joined)
+    if (rc || j.joined == SESSION_JOINED)
         metric_add(meter(s->meters, METER_SANDBOX_CREATE), rc ? METER_FAILED : METER_REUSED, 0, 1);
     return rc;
 }

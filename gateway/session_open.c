@@ -195,11 +195,18 @@ static int record_row(struct store_tx *tx, void *arg, struct err *e)
     return running_row(tx, op, e);
 }
 
+/* Before it is on record that it starts no more: who passes would find nothing to join, again and again. */
+static void starts_no_more(struct opening *op)
+{
+    lane_key_close(op->s->runtime, &op->chat.chat_id);
+}
+
 /* Keeps the first error: what went wrong, not what went wrong while cleaning up. */
 static void record_failure(struct opening *op, const struct err *why)
 {
     struct err e;
 
+    starts_no_more(op);
     if (!op->stopped[0])
         detail_set(&op->sandbox, why);
     if (store_write_end(op->s->store, failed_row, op, &e)) /* the row stays `starting`: adoption
@@ -208,10 +215,12 @@ static void record_failure(struct opening *op, const struct err *why)
                   LF_ID("session_id", &op->sandbox.session_id));
 }
 
+/* Who does not wait is answered with this start, also who asked before it was on record. */
 static void tell_starting(struct opening *op)
 {
     const struct session_hooks *hooks = op->o->hooks;
 
+    lane_key_open(op->s->runtime, &op->chat.chat_id);
     if (hooks && hooks->starting)
         hooks->starting(hooks->ctx, op->ret);
 }
@@ -332,6 +341,7 @@ static int start_and_record(struct opening *op, struct err *e)
     name_tools(op, &start, runs);
     if (start_recorded(op, &start, e))
         return -1;
+    starts_no_more(op);
     if (!store_write(op->s->store, record_row, op, e))
         return 0;
     if (session_host_stop(op->s, &op->sandbox, 0, NULL, &op->span.self, &why))

@@ -17,7 +17,7 @@ struct session_pull {
     struct session_pulls *pulls;
     struct services *s;
     const struct sandbox *sandbox;
-    struct id session_id, chat_id;
+    struct id session_id;
     struct pull_progress progress; /* lock; no image: it does not wait for one now */
     atomic_bool cancel;
     char reason[REASON_MAX]; /* lock; of who has stopped it, "": nobody */
@@ -69,17 +69,6 @@ bool session_pulls_progress(struct session_pulls *ps, const struct id *session_i
         *ret = p->progress;
     pthread_mutex_unlock(&ps->lock);
     return waits;
-}
-
-bool session_pulls_have(struct session_pulls *ps, const struct id *chat_id)
-{
-    struct session_pull *p;
-
-    pthread_mutex_lock(&ps->lock);
-    for (p = ps->sessions; p && !id_equal(&p->chat_id, chat_id);)
-        p = p->hh.next;
-    pthread_mutex_unlock(&ps->lock);
-    return p != NULL;
 }
 
 /* With the lock held. */
@@ -166,7 +155,6 @@ struct session_pull *session_pull_expect(struct session_pulls *ps, const struct 
     p->pulls = ps;
     p->sandbox = sandbox;
     p->session_id = sandbox->session_id;
-    p->chat_id = sandbox->chat_id;
     pthread_mutex_lock(&ps->lock);
     HASH_ADD(hh, ps->sessions, session_id, sizeof p->session_id, p);
     pthread_mutex_unlock(&ps->lock);

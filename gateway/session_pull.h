@@ -21,9 +21,6 @@ void session_pulls_close(struct session_pulls *ps);
 bool session_pulls_progress(struct session_pulls *ps, const struct id *session_id,
                             struct pull_progress *ret);
 
-/* Whether a session of this chat starts. */
-bool session_pulls_have(struct session_pulls *ps, const struct id *chat_id);
-
 /* The session is to be stopped: if it waits for an image it gives up, with this reason. */
 void session_pulls_end(struct session_pulls *ps, const struct id *session_id, const char *reason);
 

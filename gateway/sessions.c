@@ -100,11 +100,6 @@ bool sessions_pull_progress(const struct sessions *ss, const struct id *session_
     return session_pulls_progress(ss->pulls, session_id, ret);
 }
 
-bool sessions_chat_starting(const struct sessions *ss, const struct id *chat_id)
-{
-    return session_pulls_have(ss->pulls, chat_id);
-}
-
 int sessions_wait_ready(void *ctx, const struct id *session_id, int64_t timeout_ms, struct err *e)
 {
     struct sessions *ss = ctx;

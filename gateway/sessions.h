@@ -44,9 +44,6 @@ struct pull_progress;
 bool sessions_pull_progress(const struct sessions *ss, const struct id *session_id,
                             struct pull_progress *ret);
 
-/* Whether a start for the chat has begun here and not ended. Any thread. */
-bool sessions_chat_starting(const struct sessions *ss, const struct id *chat_id);
-
 struct sessions_counts {
     size_t running, watches; /* sessions; processes of them that are watched */
 };
@@ -103,8 +100,13 @@ int session_open(struct services *s, const struct session_open *o, struct sessio
 
 /* Under no key, as it begins and ends nothing: names the session that starts for the chat, if there is one.
  * Of the hooks `begun` is called. */
+enum session_joined {
+    SESSION_JOINED,
+    SESSION_JOIN_NONE,  /* nothing starts */
+    SESSION_JOIN_LATER, /* what it asks for can be had in its turn only */
+};
 int session_join(struct services *s, const struct session_open *o, struct session_opened *ret,
-                 bool *ret_joined, struct err *e) MUST_CHECK;
+                 enum session_joined *ret_joined, struct err *e) MUST_CHECK;
 
 /* Revokes the leases, lets the door confirm, ends everything, records it. Idempotent: an ended
  * session is answered as it is. `status` is SANDBOX_STOPPED or SANDBOX_FAILED. */

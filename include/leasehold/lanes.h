@@ -6,6 +6,7 @@
 #ifndef LEASEHOLD_LANES_H
 #define LEASEHOLD_LANES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "leasehold/err.h"
@@ -19,6 +20,8 @@ struct job {
     struct id key;              /* set by lane_submit_keyed */
     struct id owner;            /* who asks, set by the caller; zero: the gateway itself */
     int64_t queued_us;          /* boot clock, set by the queue it stands in */
+    bool passes; /* set by the caller: may go past a key that is open (lane_key_open) */
+    bool passed; /* set by the lane: it has, and runs under no key */
 };
 
 /* --- inbox: many posters, one drainer ------------------------------------------------------ */
@@ -63,6 +66,11 @@ int lane_submit(struct lane *l, struct job *job, struct err *e) MUST_CHECK;
  * a waiting one occupies no thread. Waiting jobs count against queue_max. A zero key is no key. */
 int lane_submit_keyed(struct lane *l, const struct id *key, struct job *job,
                       struct err *e) MUST_CHECK;
+
+/* Called by the job of this key that runs: until it ends or closes the key, jobs that pass do not stand behind
+ * it, neither those that wait there already nor those that come. They run in their owners' turns. */
+void lane_key_open(struct lane *l, const struct id *key);
+void lane_key_close(struct lane *l, const struct id *key);
 
 /* Runs fn on a thread of the lane, as lane_submit_keyed would, and waits for its end. From a thread of
  * another lane only, and in one direction: two lanes that wait for each other would stop both. */

@@ -582,6 +582,73 @@ static void those_who_come_back_never_run_beyond_the_places(void **state)
     assert_int_equal(atomic_load(&world.overlaps), 0);
 }
 
+/* --- past a key ------------------------------------------------------------------------------ */
+
+static struct job *passing(int i)
+{
+    struct job *job = prepare(i, count_run, count_done);
+    job->passes = true;
+    return job;
+}
+
+static void run_open(struct job *job)
+{
+    struct test_job *t = (struct test_job *)job;
+    lane_key_open(t->w->lane, &job->key);
+    run_gated(job);
+    lane_key_close(t->w->lane, &job->key);
+    run_gated(job);
+}
+
+static void submit_with_key(struct job *job)
+{
+    struct err e;
+    assert_int_equal(lane_submit_keyed(world.lane, &(struct id){.b = {7}}, job, &e), 0);
+}
+
+/* 0 holds the key and opens it; 1 and 2 waited before that, 3 and 4 come while it is open, 5 later. */
+static void while_a_key_is_open_those_who_pass_run_and_others_wait(void **state)
+{
+    (void)state;
+    lane_start(2, 10);
+    submit_with_key(prepare(0, run_gated, count_done));
+    sem_wait(&world.started);
+    submit_with_key(prepare(6, run_open, count_done));
+    submit_with_key(prepare(1, count_run, count_done));
+    submit_with_key(passing(2));
+    sem_post(&world.gate);
+    sem_wait(&world.started);
+    submit_with_key(passing(3));
+    submit_with_key(prepare(4, count_run, count_done));
+    drain_until(3);
+    assert_true(jobs[2].job.passed && jobs[3].job.passed);
+    assert_false(jobs[1].job.passed || jobs[4].job.passed);
+    sem_post(&world.gate);
+    sem_wait(&world.started);
+    submit_with_key(passing(5));
+    sem_post(&world.gate);
+    drain_until(7);
+    assert_false(jobs[5].job.passed);
+    assert_int_equal(lane_keys(world.lane), 0);
+}
+
+static void a_key_is_closed_behind_the_job_that_opened_it(void **state)
+{
+    (void)state;
+    lane_start(2, 10);
+    submit_with_key(prepare(0, run_open, count_done));
+    sem_wait(&world.started);
+    submit_with_key(prepare(1, run_gated, count_done));
+    sem_post(&world.gate);
+    sem_post(&world.gate);
+    sem_wait(&world.started);
+    sem_wait(&world.started); /* 1 runs */
+    submit_with_key(passing(2));
+    sem_post(&world.gate);
+    drain_until(3);
+    assert_false(jobs[2].job.passed);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -606,6 +673,8 @@ int main(void)
         TEST(free_takes_null),
         TEST(a_job_aside_leaves_its_place_and_keeps_its_key),
         TEST(those_who_come_back_never_run_beyond_the_places),
+        TEST(while_a_key_is_open_those_who_pass_run_and_others_wait),
+        TEST(a_key_is_closed_behind_the_job_that_opened_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
