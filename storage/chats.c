@@ -1,4 +1,5 @@
 #include "leasehold/artifacts.h"
+#include "leases.h"
 #include "list.h"
 
 #define CHAT_COLUMNS                                                                               \
@@ -176,10 +177,7 @@ static int delete_by_chat(struct store_tx *tx, const char *sql, const struct id 
 
 int store_chat_delete(struct store_tx *tx, const struct id *chat_id, bool links_hold, struct err *e)
 {
-    if (delete_by_chat(tx,
-                       "DELETE FROM leases WHERE session_id IN"
-                       " (SELECT session_id FROM sandboxes WHERE chat_id = ?)",
-                       chat_id, e) != 0 ||
+    if (leases_delete_of_chat(tx, chat_id, e) != 0 ||
         delete_by_chat(tx, "DELETE FROM sandboxes WHERE chat_id = ?", chat_id, e) != 0 ||
         delete_by_chat(tx, "DELETE FROM files WHERE chat_id = ?", chat_id, e) != 0 ||
         store_artifact_mark_chat(tx, chat_id, links_hold, e) != 0) {

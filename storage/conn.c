@@ -4,8 +4,10 @@
 
 #include "stmt.h"
 
-/* mmap_size 0: a file that is truncated below a mapping kills the process by SIGBUS. */
+/* mmap_size 0: a file that is truncated below a mapping kills the process by SIGBUS. automatic_index:
+ * SQLite would read a whole table to index it for one statement. */
 static const char common_pragmas[] = "PRAGMA wal_autocheckpoint = 0;"
+                                     "PRAGMA automatic_index = OFF;"
                                      "PRAGMA mmap_size = 0;"
                                      "PRAGMA temp_store = MEMORY;"
                                      "PRAGMA trusted_schema = OFF;"

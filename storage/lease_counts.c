@@ -5,6 +5,7 @@
 #define HASH_NONFATAL_OOM 1
 #include <uthash.h>
 
+#include "lease_blocks.h"
 #include "stmt.h"
 
 #define STEPS_KEPT_MAX 4096 /* a list that was longer gives its memory back */
@@ -170,8 +171,9 @@ int lease_counts_load(struct lease_counts *c, struct conn *conn, struct err *e)
         return -1;
     }
     if (stmt_open(&st, conn, "lease",
-                  "SELECT session_id, user_id, count(*) FROM leases"
-                  " WHERE closed = 0 AND " LEASE_IS_OPEN " GROUP BY session_id, user_id",
+                  "SELECT session_id, user_id, COUNT(*) FROM lease_open_blocks CROSS JOIN leases"
+                  " WHERE " LEASE_IN_BLOCK "AND closed = 0 AND " LEASE_IS_OPEN
+                  " GROUP BY session_id, user_id",
                   e) != 0) {
         return -1;
     }

@@ -1,5 +1,6 @@
 #include <assert.h>
 
+#include "leases.h"
 #include "list.h"
 
 /* In the order of bind_lease and read_lease. */
@@ -11,6 +12,12 @@
     " consumed_at, renewed_kid"
 
 #define SELECT_LEASE "SELECT " LEASE_COLUMNS " FROM leases "
+
+/* Those of the blocks that an owner is named in, or all that may be open: storage/lease_blocks.h. */
+#define SELECT_OF_BLOCKS "SELECT " LEASE_COLUMNS " FROM lease_blocks CROSS JOIN leases "
+#define SELECT_OF_OPEN_BLOCKS                                                                      \
+    "SELECT " LEASE_COLUMNS " FROM lease_open_blocks CROSS JOIN leases WHERE " LEASE_IN_BLOCK      \
+    "AND closed = 0 "
 
 static void bind_lease(struct stmt *st, const struct lease *l)
 {
@@ -96,14 +103,31 @@ static int insert_row(struct store_tx *tx, const struct lease *l, struct err *e)
     return stmt_run(&st, e);
 }
 
+/* For SQLite to see to it there would have to be an index of leases by session. */
+static int check_session(struct store_tx *tx, const struct lease *l, struct err *e)
+{
+    struct sandbox s;
+    struct err why;
+    if (session_cache_get(tx->sessions, &l->session_id) != NULL ||
+        store_sandbox_get(tx, &l->session_id, &s, &why) == 0) {
+        return 0;
+    }
+    return why.code == ERR_NOT_FOUND
+               ? err_set(e, ERR_CONFLICT, "the session of the lease does not exist")
+               : err_set(e, why.code, "%s", why.msg);
+}
+
 /* A number that was taken by a write which failed is not given again. */
 int store_lease_insert(struct store_tx *tx, struct lease *l, struct err *e)
 {
     if (tx->leases == NULL) {
         return err_set(e, ERR_INTERNAL, "lease inserted in a read");
     }
+    if (check_session(tx, l, e) != 0) {
+        return -1;
+    }
     l->n = ++tx->leases->last_n;
-    if (insert_row(tx, l, e) != 0) {
+    if (insert_row(tx, l, e) != 0 || lease_blocks_add(tx->lease_blocks, tx->conn, l, e) != 0) {
         return -1;
     }
     return is_open(l->state) ? lease_counts_add(tx->leases, &l->session_id, &l->user_id, 1, e) : 0;
@@ -155,6 +179,9 @@ static int update_ended(struct store_tx *tx, const struct lease *l, const char *
     bind_int(&st, l->n);
     int rc = stmt_run(&st, e);
     *ret_found = rc == 0 && sqlite3_changes(tx->conn->db) == 1;
+    if (*ret_found && l->state == LEASE_CLOSED) {
+        return lease_blocks_close(tx->lease_blocks, l->n, e);
+    }
     return rc;
 }
 
@@ -212,11 +239,15 @@ static int next_open_of_session(struct store_tx *tx, const struct id *session_id
 {
     struct stmt st;
     if (stmt_open(&st, tx->conn, "lease",
-                  SELECT_LEASE "WHERE session_id = ? AND n > ? AND closed = 0"
-                               " ORDER BY n LIMIT 1",
+                  SELECT_OF_BLOCKS "WHERE owner_id = ? AND block >= ? / " LEASE_BLOCK_SQL
+                                   " AND " LEASE_BLOCK_IS_OPEN "AND " LEASE_IN_BLOCK
+                                   "AND session_id = ? AND n > ? AND closed = 0"
+                                   " ORDER BY block, n LIMIT 1",
                   e) != 0) {
         return -1;
     }
+    bind_id(&st, session_id);
+    bind_int(&st, after);
     bind_id(&st, session_id);
     bind_int(&st, after);
     return end_with_lease(&st, ret, e);
@@ -258,8 +289,7 @@ int store_lease_each_open(struct store_tx *tx,
 {
     struct lease_walk w = {.each = each, .ctx = ctx};
     struct stmt st;
-    if (stmt_open(&st, tx->conn, "lease", SELECT_LEASE "WHERE closed = 0 ORDER BY session_id, n",
-                  e) != 0) {
+    if (stmt_open(&st, tx->conn, "lease", SELECT_OF_OPEN_BLOCKS "ORDER BY block, n", e) != 0) {
         return -1;
     }
     return list_walk(&st, walk_lease, &w, e);
@@ -267,49 +297,71 @@ int store_lease_each_open(struct store_tx *tx,
 
 /* --- list ------------------------------------------------------------------------------------- */
 
-/* `narrowest` names the index the rows are found by; all are in the order of issue. */
 #define FILTER_LEASES LIST_OPTIONAL("user_id") "(? = '' OR state IN (?, ?)) AND " LIST_SEEN
 
-#define LIST_LEASES(narrowest)                                                                     \
-    SELECT_LEASE "WHERE " narrowest FILTER_LEASES "AND n > ? ORDER BY n LIMIT ?"
+/* All are in the order of issue: a page begins in the block of the last lease of the page before. */
+#define LIST_ALL SELECT_LEASE "WHERE " FILTER_LEASES "AND n > ? ORDER BY n LIMIT ?"
+
+#define LIST_OF_OWNER(which)                                                                       \
+    SELECT_OF_BLOCKS "WHERE owner_id = ? AND block >= ? / " LEASE_BLOCK_SQL " AND " LEASE_IN_BLOCK \
+                     "AND " which FILTER_LEASES "AND n > ? ORDER BY block, n LIMIT ?"
 
 /* A chat has one session after the other, and leases of one at a time. */
-#define LIST_LEASES_OF_CHAT                                                                        \
+#define LIST_OF_CHAT                                                                               \
     "SELECT " LEASE_COLUMNS " FROM (SELECT session_id AS of_session, generation FROM sandboxes"    \
     " WHERE chat_id = ? AND generation >= COALESCE((SELECT ep FROM leases WHERE n = ?), 0))"       \
-    " AS sessions CROSS JOIN leases WHERE session_id = of_session AND " FILTER_LEASES              \
-    "AND n > ? ORDER BY generation, n LIMIT ?"
+    " AS sessions CROSS JOIN lease_blocks CROSS JOIN leases"                                       \
+    " WHERE owner_id = of_session AND block >= ? / " LEASE_BLOCK_SQL " AND " LEASE_IN_BLOCK        \
+    "AND session_id = of_session AND " FILTER_LEASES                                               \
+    "AND n > ? ORDER BY generation, block, n LIMIT ?"
+
+static int open_of_chat(struct store_tx *tx, const struct store_list *l,
+                        const struct store_filter *f, struct stmt *st, struct err *e)
+{
+    if (stmt_open(st, tx->conn, "lease", LIST_OF_CHAT, e) != 0) {
+        return -1;
+    }
+    bind_id(st, &f->chat_id);
+    bind_int(st, l->after.created_at);
+    bind_int(st, l->after.created_at);
+    return 0;
+}
+
+static int open_of_owner(struct store_tx *tx, const struct store_list *l, const struct id *owner,
+                         const char *sql, struct stmt *st, struct err *e)
+{
+    if (stmt_open(st, tx->conn, "lease", sql, e) != 0) {
+        return -1;
+    }
+    bind_id(st, owner);
+    bind_int(st, l->after.created_at);
+    bind_id(st, owner);
+    return 0;
+}
 
 /* What the rows are found by is bound. */
 static int list_open(struct store_tx *tx, const struct store_list *l, const struct store_filter *f,
                      struct stmt *st, struct err *e)
 {
-    const struct id *by = NULL;
-    const char *sql = LIST_LEASES("");
-    bool of_chat = id_is_zero(&f->session_id) && !id_is_zero(&f->chat_id);
-    if (!id_is_zero(&f->session_id)) {
-        by = &f->session_id;
-        sql = id_is_zero(&f->chat_id) ? LIST_LEASES("session_id = ? AND ")
-                                      : LIST_LEASES("session_id = ? AND chat_id = ? AND ");
-    } else if (of_chat) {
-        by = &f->chat_id;
-        sql = LIST_LEASES_OF_CHAT;
-    } else if (!id_is_zero(&f->user_id)) {
-        by = &f->user_id;
-        sql = LIST_LEASES("user_id = ? AND ");
+    bool of_session = !id_is_zero(&f->session_id), of_chat = !id_is_zero(&f->chat_id);
+    if (of_session && of_chat) {
+        int rc = open_of_owner(tx, l, &f->session_id,
+                               LIST_OF_OWNER("session_id = ? AND chat_id = ? AND "), st, e);
+        if (rc == 0) {
+            bind_id(st, &f->chat_id);
+        }
+        return rc;
     }
-    if (stmt_open(st, tx->conn, "lease", sql, e) != 0) {
-        return -1;
-    }
-    if (by != NULL) {
-        bind_id(st, by);
+    if (of_session) {
+        return open_of_owner(tx, l, &f->session_id, LIST_OF_OWNER("session_id = ? AND "), st, e);
     }
     if (of_chat) {
-        bind_int(st, l->after.created_at);
-    } else if (!id_is_zero(&f->chat_id)) {
-        bind_id(st, &f->chat_id);
+        return open_of_chat(tx, l, f, st, e);
     }
-    return 0;
+    if (!id_is_zero(&f->user_id)) {
+        return open_of_owner(tx, l, &f->user_id, LIST_OF_OWNER("user_id = ? AND "), st, e);
+    }
+    return stmt_open(st, tx->conn, "lease", LIST_ALL, e);
 }
 
 int store_lease_list(struct store_tx *tx, const struct store_list *l, const struct store_filter *f,
@@ -337,41 +389,56 @@ int store_lease_list(struct store_tx *tx, const struct store_list *l, const stru
  * Leases are open only while their session is active, so a chat's and a user's are found by their
  * few active sessions, not among all that they ever had. */
 
-/* The first term is the one of the indices. */
-#define MATCH_LEASES(which)                                                                        \
-    SELECT_LEASE "WHERE closed = 0 AND " LEASE_IS_OPEN " AND " which " AND " LIST_SEEN             \
-                 "ORDER BY session_id, n"
+#define MATCH_END "AND " LEASE_IS_OPEN " AND " LIST_SEEN "ORDER BY session_id, n"
 
-#define OF_ACTIVE_SESSIONS(column)                                                                 \
-    "session_id IN (SELECT session_id FROM sandboxes WHERE " column " = ?"                         \
-    " AND status IN ('starting', 'running', 'stopping'))"
+#define MATCH_OF_OWNER(which)                                                                      \
+    SELECT_OF_BLOCKS "WHERE owner_id = ? AND " LEASE_BLOCK_IS_OPEN "AND " LEASE_IN_BLOCK           \
+                     "AND closed = 0 AND " which " = ? " MATCH_END
+
+#define MATCH_OF_ACTIVE_SESSIONS(which)                                                            \
+    "SELECT " LEASE_COLUMNS " FROM (SELECT session_id AS of_session FROM sandboxes WHERE " which   \
+    " = ? AND status IN ('starting', 'running', 'stopping')) AS sessions"                          \
+    " CROSS JOIN lease_blocks CROSS JOIN leases WHERE owner_id = of_session "                      \
+    "AND " LEASE_BLOCK_IS_OPEN "AND " LEASE_IN_BLOCK                                               \
+    "AND closed = 0 AND session_id = of_session " MATCH_END
 
 static const char *match_sql(const struct store_match *m)
 {
     switch (m->by) {
     case MATCH_SESSION:
-        return MATCH_LEASES("session_id = ?");
+        return MATCH_OF_OWNER("session_id");
     case MATCH_CHAT:
-        return MATCH_LEASES(OF_ACTIVE_SESSIONS("chat_id"));
+        return MATCH_OF_ACTIVE_SESSIONS("chat_id");
     case MATCH_USER:
-        return MATCH_LEASES(OF_ACTIVE_SESSIONS("user_id"));
+        return MATCH_OF_ACTIVE_SESSIONS("user_id");
     case MATCH_API_KEY:
-        return MATCH_LEASES("api_key_id = ?");
+        return MATCH_OF_OWNER("api_key_id");
     case MATCH_KID:
-        return MATCH_LEASES("(kid = ? OR renewed_kid = ?)");
+        return SELECT_OF_OPEN_BLOCKS "AND (kid = ? OR renewed_kid = ?) " MATCH_END;
     case MATCH_ALL:
         break;
     }
-    return MATCH_LEASES("1 = 1");
+    return SELECT_OF_OPEN_BLOCKS MATCH_END;
 }
 
 static void match_bind(struct stmt *st, const struct store_match *m)
 {
-    if (m->by == MATCH_KID) {
-        bind_text(st, m->kid);
-        bind_text(st, m->kid);
-    } else if (m->by != MATCH_ALL) {
+    switch (m->by) {
+    case MATCH_SESSION:
+    case MATCH_API_KEY:
         bind_id(st, &m->id);
+        bind_id(st, &m->id);
+        break;
+    case MATCH_CHAT:
+    case MATCH_USER:
+        bind_id(st, &m->id);
+        break;
+    case MATCH_KID:
+        bind_text(st, m->kid);
+        bind_text(st, m->kid);
+        break;
+    case MATCH_ALL:
+        break;
     }
 }
 
@@ -388,4 +455,43 @@ int store_lease_each_match(struct store_tx *tx, const struct store_match *m,
     match_bind(&st, m);
     list_bind_seen(&st, &(struct store_list){.caller = caller});
     return list_walk(&st, walk_lease, &w, e);
+}
+
+/* --- removal ---------------------------------------------------------------------------------- */
+
+static int forget_row(struct stmt *st, void *arg, struct err *e)
+{
+    int64_t n = column_int(st);
+    return column_bool(st) ? 0 : lease_blocks_close(arg, n, e);
+}
+
+static int delete_rows(struct store_tx *tx, const struct id *chat_id, struct err *e)
+{
+    struct stmt st;
+    if (stmt_open(&st, tx->conn, "lease",
+                  "DELETE FROM leases WHERE n IN (SELECT n FROM"
+                  " (SELECT session_id AS of_session FROM sandboxes WHERE chat_id = ?) AS sessions"
+                  " CROSS JOIN lease_blocks CROSS JOIN leases"
+                  " WHERE owner_id = of_session AND " LEASE_IN_BLOCK "AND session_id = of_session)"
+                  " RETURNING n, closed",
+                  e) != 0) {
+        return -1;
+    }
+    bind_id(&st, chat_id);
+    return list_walk(&st, forget_row, tx->lease_blocks, e);
+}
+
+/* User and keys stay named in the blocks. */
+int leases_delete_of_chat(struct store_tx *tx, const struct id *chat_id, struct err *e)
+{
+    struct stmt st;
+    if (delete_rows(tx, chat_id, e) != 0 ||
+        stmt_open(&st, tx->conn, "lease",
+                  "DELETE FROM lease_blocks WHERE owner_id IN"
+                  " (SELECT session_id FROM sandboxes WHERE chat_id = ?)",
+                  e) != 0) {
+        return -1;
+    }
+    bind_id(&st, chat_id);
+    return stmt_run(&st, e);
 }

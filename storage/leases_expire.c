@@ -69,8 +69,11 @@ static int count_run(struct store_tx *tx, const struct expiry_run *run, struct e
 {
     for (size_t i = 0; i < run->n; i++) {
         const struct store_lease_expiry *x = &run->x[i];
-        if (run->found[i] &&
-            lease_counts_add(tx->leases, &x->session_id, &x->user_id, -1, e) != 0) {
+        if (!run->found[i]) {
+            continue;
+        }
+        if (lease_counts_add(tx->leases, &x->session_id, &x->user_id, -1, e) != 0 ||
+            (x->state == LEASE_CLOSED && lease_blocks_close(tx->lease_blocks, x->n, e) != 0)) {
             return -1;
         }
     }

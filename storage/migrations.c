@@ -381,6 +381,59 @@ static const char high_water[] = "CREATE TABLE high_water ("
 static const char sandbox_detail[] =
     "ALTER TABLE sandboxes ADD COLUMN detail TEXT NOT NULL DEFAULT '';";
 
+/* lease_blocks and lease_open_blocks stand for the indices: storage/lease_blocks.h. Without one that
+ * begins with session_id SQLite would read all leases whenever a sandbox is deleted, to see that none is
+ * left of it: that a lease has a session is for store_lease_insert() and store_chat_delete() to see to. */
+static const char leases_in_blocks[] =
+    "ALTER TABLE leases RENAME TO leases_before;"
+    "DROP INDEX leases_of_session;"
+    "DROP INDEX leases_of_user;"
+    "DROP INDEX leases_of_key;"
+    "DROP INDEX leases_open;"
+
+    "CREATE TABLE leases ("
+    " n INTEGER PRIMARY KEY,"
+    " lease_id TEXT NOT NULL UNIQUE,"
+    " session_id TEXT NOT NULL,"
+    " chat_id TEXT NOT NULL,"
+    " user_id TEXT NOT NULL,"
+    " api_key_id TEXT,"
+    " scope BIGINT NOT NULL,"
+    " use_kind TEXT NOT NULL CHECK (use_kind = 'multi' OR use_kind = 'once'),"
+    " max_connections BIGINT NOT NULL,"
+    " state TEXT NOT NULL CHECK (state = 'pending' OR state = 'active' OR state = 'revoking'"
+    "  OR state = 'expiring' OR state = 'unconfirmed' OR state = 'closed'),"
+    " issued_at BIGINT NOT NULL,"
+    " expires_at BIGINT NOT NULL,"
+    " max_expires_at BIGINT NOT NULL,"
+    " revoked_at BIGINT NOT NULL,"
+    " revoked_reason TEXT NOT NULL,"
+    " grant_seq BIGINT NOT NULL,"
+    " ep BIGINT NOT NULL,"
+    " kid TEXT NOT NULL,"
+    " cnf_jkt TEXT NOT NULL,"
+    " consumed_at BIGINT NOT NULL,"
+    " renewed_kid TEXT NOT NULL,"
+    " closed INTEGER NOT NULL DEFAULT 0"
+    "  CHECK ((closed = 1 AND state = 'closed') OR (closed = 0 AND state <> 'closed')));"
+
+    "INSERT INTO leases SELECT n, lease_id, session_id, chat_id, user_id, api_key_id, scope, "
+    "use_kind,"
+    " max_connections, state, issued_at, expires_at, max_expires_at, revoked_at, revoked_reason,"
+    " grant_seq, ep, kid, cnf_jkt, consumed_at, renewed_kid, closed"
+    " FROM leases_before ORDER BY n;"
+    "DROP TABLE leases_before;"
+
+    "CREATE TABLE lease_blocks ("
+    " owner_id TEXT NOT NULL," /* of a session, a user or an API key */
+    " block BIGINT NOT NULL,"
+    " PRIMARY KEY (owner_id, block)) WITHOUT ROWID;"
+    "INSERT INTO lease_blocks SELECT session_id, n / 128 FROM leases"
+    " UNION SELECT user_id, n / 128 FROM leases"
+    " UNION SELECT api_key_id, n / 128 FROM leases WHERE api_key_id IS NOT NULL;"
+    "CREATE TABLE lease_open_blocks (block INTEGER PRIMARY KEY);"
+    "INSERT INTO lease_open_blocks SELECT DISTINCT n / 128 FROM leases WHERE closed = 0;";
+
 const struct migration migrations[] = {
     {1, "people_and_chats", people_and_chats, NULL},
     {2, "sandboxes_and_leases", sandboxes_and_leases, NULL},
@@ -405,5 +458,6 @@ const struct migration migrations[] = {
     {21, "leases_compared", leases_compared, NULL},
     {22, "high_water", high_water, NULL},
     {23, "sandbox_detail", sandbox_detail, NULL},
+    {24, "leases_in_blocks", leases_in_blocks, NULL},
     {0},
 };

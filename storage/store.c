@@ -111,6 +111,7 @@ static int prepare_file(struct store *s, const struct store_options *o, struct e
         audit_trail_load(&s->writer.audit, &s->writer.conn, e) != 0 ||
         high_water_load(&s->writer.high_water, &s->writer.conn, e) != 0 ||
         lease_counts_load(&s->writer.leases, &s->writer.conn, e) != 0 ||
+        lease_blocks_load(&s->writer.lease_blocks, &s->writer.conn, e) != 0 ||
         event_group_load(&s->writer.events, &s->writer.conn, e) != 0) {
         return -1;
     }

@@ -6,6 +6,7 @@
 #include "conn.h"
 #include "events.h"
 #include "high_water.h"
+#include "lease_blocks.h"
 #include "lease_counts.h"
 #include "leasehold/store.h"
 #include "session_cache.h"
@@ -25,6 +26,7 @@ struct store_tx {
     struct change_list *changes;
     struct audit_trail *audit;
     struct lease_counts *leases;
+    struct lease_blocks *lease_blocks;
     struct session_cache *sessions;
     struct event_group *events;
     struct high_water *high_water;

@@ -66,6 +66,7 @@ static int call_write(struct writer *w, struct store_job *j)
         .changes = &w->changes,
         .audit = &w->audit,
         .leases = &w->leases,
+        .lease_blocks = &w->lease_blocks,
         .sessions = &w->sessions,
         .events = &w->events,
         .high_water = &w->high_water,
@@ -96,7 +97,7 @@ static int check_transaction(struct writer *w, const struct store_job *j, struct
 
 /* What a write finds, and gets back when it fails. */
 struct write_mark {
-    size_t changes, leases, sessions;
+    size_t changes, leases, lease_blocks, sessions;
     struct audit_mark audit;
     struct event_mark events;
     int rows; /* changed on the connection so far */
@@ -106,6 +107,7 @@ static struct write_mark write_mark(struct writer *w)
 {
     return (struct write_mark){.changes = w->changes.n,
                                .leases = w->leases.n,
+                               .lease_blocks = w->lease_blocks.n,
                                .sessions = w->sessions.n,
                                .audit = audit_trail_mark(&w->audit),
                                .events = event_group_mark(&w->events),
@@ -117,6 +119,7 @@ static void write_undo(struct writer *w, const struct write_mark *mark)
     w->changes.n = mark->changes;
     audit_trail_undo(&w->audit, &mark->audit);
     lease_counts_undo(&w->leases, mark->leases);
+    lease_blocks_undo(&w->lease_blocks, mark->lease_blocks);
     session_cache_undo(&w->sessions, mark->sessions);
     event_group_undo(&w->events, mark->events);
 }
@@ -201,6 +204,7 @@ static int run_writes(struct writer *w, struct store_job *group, struct err *e)
         return -1;
     }
     if (session_cache_write(&w->sessions, &w->conn, e) != 0 ||
+        lease_blocks_write(&w->lease_blocks, &w->conn, e) != 0 ||
         audit_trail_write(&w->audit, &w->conn, e) != 0 ||
         event_group_write(&w->events, &w->conn, e) != 0 ||
         high_water_write(&w->high_water, &w->conn, e) != 0) {
@@ -282,6 +286,7 @@ static void commit_group(struct writer *w, struct store_job *group)
         audit_trail_undo(&w->audit, &audit_before);
         w->changes.n = 0;
         lease_counts_undo(&w->leases, 0);
+        lease_blocks_undo(&w->lease_blocks, 0);
         event_group_undo(&w->events, events_before);
     } else {
         tell_group(w);
@@ -289,6 +294,7 @@ static void commit_group(struct writer *w, struct store_job *group)
     changes_reset(&w->changes);
     event_group_reset(&w->events);
     lease_counts_settle(&w->leases);
+    lease_blocks_settle(&w->lease_blocks);
     session_cache_reset(&w->sessions);
     answer(w, group);
     if (checkpoint_is_due(&w->checkpoint)) {
@@ -556,6 +562,7 @@ void writer_close(struct writer *w)
     reserve_close(&w->reserve, !checkpoint_is_pending(&w->checkpoint));
     free(w->changes.items);
     lease_counts_free(&w->leases);
+    lease_blocks_free(&w->lease_blocks);
     session_cache_free(&w->sessions);
     event_group_free(&w->events);
     audit_trail_done(&w->audit);

@@ -33,6 +33,7 @@ struct writer {
     struct change_list changes;
     struct audit_trail audit;
     struct lease_counts leases;
+    struct lease_blocks lease_blocks;
     struct session_cache sessions;
     struct event_group events;
     struct high_water high_water; /* at_ms: any thread */

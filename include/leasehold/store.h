@@ -338,7 +338,7 @@ int store_lease_expire(struct store_tx *tx, const struct store_lease_expiry *x, 
 /* ret_open[i]: x[i] is open, and still ends at `expires_at`. */
 int store_lease_open_until(struct store_tx *tx, const struct store_lease_expiry *x, size_t n,
                            bool *ret_open, struct err *e) MUST_CHECK;
-/* Every lease that is not closed, a session's together; `each` must not use the store. */
+/* Every lease that is not closed, in the order of issue; `each` must not use the store. */
 int store_lease_each_open(struct store_tx *tx,
                           int (*each)(void *ctx, const struct lease *l, struct err *e), void *ctx,
                           struct err *e) MUST_CHECK;

@@ -28,6 +28,9 @@ def plant(gateway, lease_ids, n, state, expires_at_ms):
 
     with db:
         db.executemany(f"INSERT INTO leases ({COLUMNS}) VALUES ({','.join('?' * len(at))})", rows())
+        for owner in ("session_id", "user_id", "api_key_id"):
+            db.execute(f"INSERT OR IGNORE INTO lease_blocks SELECT DISTINCT {owner}, n / 128 FROM leases")
+        db.execute("INSERT OR IGNORE INTO lease_open_blocks SELECT n / 128 FROM leases WHERE closed = 0")
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     db.close()
 
