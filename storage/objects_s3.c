@@ -226,6 +226,11 @@ static int copy_options(struct objects_s3 *s, const struct objects_s3_options *o
     return ok ? 0 : err_set(e, ERR_INTERNAL, "no memory for the object store");
 }
 
+int objects_s3_renew(struct objects *o, const char *access_key, const char *secret, struct err *e)
+{
+    return s3_signer_renew(objects_s3_of(o)->signer, access_key, secret, e);
+}
+
 int objects_s3_new(const struct objects_s3_options *o, struct objects **ret, struct err *e)
 {
     struct objects_s3 *s = calloc(1, sizeof(*s));

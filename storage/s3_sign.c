@@ -19,7 +19,9 @@
 #define OWN_HEADER_N 2
 
 struct s3_signer {
-    char *key_id, *secret, *token, *region, *service;
+    char *token, *region, *service; /* constant */
+    pthread_rwlock_t in_use;        /* a signature is made with one pair of credentials */
+    char *key_id, *secret;          /* in_use */
     pthread_mutex_t lock;
     char day[9];     /* lock; the key below is of this day, "": of none */
     uint8_t key[32]; /* lock */
@@ -41,6 +43,7 @@ struct s3_signer *s3_signer_new(const struct s3_credentials *c, const char *regi
         return NULL;
     }
     pthread_mutex_init(&s->lock, NULL);
+    pthread_rwlock_init(&s->in_use, NULL);
     s->key_id = strdup(c->key_id);
     s->secret = strdup(c->secret);
     s->token = c->token != NULL ? strdup(c->token) : NULL;
@@ -54,6 +57,27 @@ struct s3_signer *s3_signer_new(const struct s3_credentials *c, const char *regi
     return s;
 }
 
+int s3_signer_renew(struct s3_signer *s, const char *key_id, const char *secret, struct err *e)
+{
+    char *fresh_id = strdup(key_id), *fresh_secret = strdup(secret);
+    bool ok = fresh_id != NULL && fresh_secret != NULL;
+    if (ok) {
+        char *former_id = s->key_id, *former_secret = s->secret;
+        pthread_rwlock_wrlock(&s->in_use);
+        s->key_id = fresh_id;
+        s->secret = fresh_secret;
+        pthread_mutex_lock(&s->lock);
+        s->day[0] = '\0';
+        pthread_mutex_unlock(&s->lock);
+        pthread_rwlock_unlock(&s->in_use);
+        fresh_id = former_id;
+        fresh_secret = former_secret;
+    }
+    free(fresh_id);
+    wipe_free(fresh_secret);
+    return ok ? 0 : err_set(e, ERR_INTERNAL, "no memory for credentials");
+}
+
 void s3_signer_free(struct s3_signer *s)
 {
     if (s == NULL) {
@@ -65,6 +89,7 @@ void s3_signer_free(struct s3_signer *s)
     free(s->region);
     free(s->service);
     pthread_mutex_destroy(&s->lock);
+    pthread_rwlock_destroy(&s->in_use);
     OPENSSL_cleanse(s->key, sizeof(s->key));
     free(s);
 }
@@ -222,7 +247,9 @@ static int run(struct s3_signer *s, const struct s3_to_sign *r, struct s3_signed
     buf_init(&g.scope, TEXT_MAX);
     buf_init(&g.lines, TEXT_MAX);
     buf_init(&g.names, TEXT_MAX);
+    pthread_rwlock_rdlock(&s->in_use);
     int rc = begin(&g, e) || how(&g, expires_s, e) ? -1 : 0;
+    pthread_rwlock_unlock(&s->in_use);
     buf_done(&g.scope);
     buf_done(&g.lines);
     buf_done(&g.names);

@@ -26,6 +26,9 @@ struct s3_signer;
 /* Copies all. NULL without memory. */
 struct s3_signer *s3_signer_new(const struct s3_credentials *c, const char *region,
                                 const char *service);
+/* Signs with another pair of credentials from now on; one thread at a time. */
+int s3_signer_renew(struct s3_signer *s, const char *key_id, const char *secret,
+                    struct err *e) MUST_CHECK;
 void s3_signer_free(struct s3_signer *s); /* wipes the secret and the key of the day */
 
 /* A query parameter before it is encoded (value NULL: empty), or a header. */

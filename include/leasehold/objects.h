@@ -206,4 +206,9 @@ struct objects_s3_options {
 int objects_s3_new(const struct objects_s3_options *o, struct objects **ret,
                    struct err *e) MUST_CHECK;
 
+/* Requests, and further tries of those under way, are signed with this pair from now on. One thread at a
+ * time, beside all others. */
+int objects_s3_renew(struct objects *o, const char *access_key, const char *secret,
+                     struct err *e) MUST_CHECK;
+
 #endif

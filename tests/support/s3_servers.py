@@ -223,6 +223,15 @@ class Rgw(Server):
         keys = [f"--access-key={access_key}", f"--secret-key={self.client.secret}"]
         self.ceph("radosgw-admin", "user", "create", f"--uid={name}", f"--display-name={name}", *keys)
 
+    def change_key(self, access_key, secret):
+        """Another pair of credentials for the same user; a function that ends the former one."""
+        former, self.client.access_key, self.client.secret = self.client.access_key, access_key, secret
+        keys = [f"--access-key={access_key}", f"--secret-key={secret}"]
+        self.ceph("radosgw-admin", "key", "create", "--uid=test", "--key-type=s3", *keys)
+        return lambda: self.ceph(
+            "radosgw-admin", "key", "rm", "--uid=test", "--key-type=s3", f"--access-key={former}"
+        )
+
     def start_gateway(self, port, *options, env=None, front="endpoint"):
         """One more gateway to the same objects, with options of its own."""
         front = f"--rgw_frontends=beast {front}=127.0.0.1:{port}"

@@ -406,6 +406,31 @@ static void test_names_sort_before_values_are_joined_to_them(void **state)
     s3_signer_free(s);
 }
 
+static void test_renewed_credentials_sign_as_if_they_had_been_there_from_the_start(void **state)
+{
+    const struct s3_credentials other = {.key_id = "AKIDOTHER", .secret = "another secret"};
+    struct s3_signer *kept = documented_signer();
+    struct s3_signer *fresh = s3_signer_new(&other, "us-east-1", "s3");
+    const struct s3_to_sign r = documented("GET", "/", EMPTY_HASH);
+    struct s3_signed before, got, want;
+    struct err e;
+    (void)state;
+    s3_signed_init(&before);
+    s3_signed_init(&got);
+    s3_signed_init(&want);
+    assert_int_equal(s3_sign(kept, &r, &before, &e), 0);
+    assert_int_equal(s3_signer_renew(kept, other.key_id, other.secret, &e), 0);
+    assert_int_equal(s3_sign(kept, &r, &got, &e), 0);
+    assert_int_equal(s3_sign(fresh, &r, &want, &e), 0);
+    assert_string_equal(got.authorization.data, want.authorization.data);
+    assert_string_not_equal(got.signature, before.signature);
+    s3_signer_free(fresh);
+    s3_signer_free(kept);
+    s3_signed_done(&before);
+    s3_signed_done(&got);
+    s3_signed_done(&want);
+}
+
 static void test_the_key_of_a_day_is_not_used_on_another(void **state)
 {
     struct s3_signer *kept = documented_signer();
@@ -480,6 +505,7 @@ int main(void)
         cmocka_unit_test(test_the_documented_presigned_url),
         cmocka_unit_test(test_a_path_is_encoded_once_and_never_normalised),
         cmocka_unit_test(test_names_sort_before_values_are_joined_to_them),
+        cmocka_unit_test(test_renewed_credentials_sign_as_if_they_had_been_there_from_the_start),
         cmocka_unit_test(test_the_key_of_a_day_is_not_used_on_another),
         cmocka_unit_test(test_a_url_lives_a_second_to_a_week),
         cmocka_unit_test(test_a_request_past_all_bounds_is_refused),
