@@ -15,6 +15,7 @@
 #include "bot_ws.h"
 #include "changes.h"
 #include "chats.h"
+#include "config_files.h"
 #include "descriptors.h"
 #include "event_feed.h"
 #include "files.h"
@@ -175,6 +176,14 @@ static void on_term(void *ctx)
     drain_look(a);
 }
 
+static void exposed_warn(void *ctx, const char *key, const char *path)
+{
+    const struct app *a = ctx;
+
+    log_event(a->s.log, LOG_WARNING, "secret_exposed", LF_STR("key", key), LF_STR("path", path),
+              LF_STR("detail", CONFIG_FILES_EXPOSED));
+}
+
 /* Each by itself: what cannot be read stays what it was, and holds up nothing else. */
 static bool keys_renew(struct app *a)
 {
@@ -192,26 +201,33 @@ static bool keys_renew(struct app *a)
     return all;
 }
 
-static bool level_renew(struct app *a)
+/* What the configuration itself says. Without one that can be read the credentials of the store stay,
+ * too: a secret of now may not be that of the access key of before. */
+static bool config_renew(struct app *a)
 {
     struct config fresh;
     struct err e;
+    bool all;
 
     if (config_load(a->o->config_file, environ, &fresh, &e)) {
         log_error(a->s.log, "reload_failed", &e);
         return false;
     }
     log_set_level(a->s.log, (enum log_level)fresh.logging.level);
+    all = !a->o->objects_renew(&fresh, artifacts_store(a->s.artifacts), &e);
+    if (!all)
+        log_error(a->s.log, "reload_failed", &e);
+    config_files_exposed(&fresh, exposed_warn, a);
     config_done(&fresh);
-    return true;
+    return all;
 }
 
 static void on_hup(void *ctx)
 {
     struct app *a = ctx;
-    bool level = level_renew(a);
+    bool config = config_renew(a);
 
-    if (keys_renew(a) && level)
+    if (keys_renew(a) && config)
         log_event(a->s.log, LOG_INFO, "reloaded");
 }
 
@@ -314,17 +330,10 @@ static int log_make(struct app *a, struct err *e)
 
 static int keys_load(struct app *a, struct err *e)
 {
-    struct stat st;
-    char path[4096];
-
-    if ((size_t)snprintf(path, sizeof path, "%s/" SIGNING_KEY_FILE, a->cfg.dir) >= sizeof path)
-        return err_set(e, ERR_INTERNAL, "the configuration's path is too long");
     if (tls_ca_new(&a->cfg, &a->tls, e))
         return -1;
     a->s.tls = a->tls;
-    if (!stat(path, &st) && st.st_mode & 077)
-        log_event(a->s.log, LOG_WARNING, "signing_key_exposed", LF_STR("path", path),
-                  LF_STR("detail", "others may read it: chmod 600"));
+    config_files_exposed(&a->cfg, exposed_warn, a);
     return 0;
 }
 

@@ -22,6 +22,8 @@ struct app_options {
     /* The same of the store of objects. */
     int (*objects_new)(const struct config *cfg, struct log *log, struct objects **ret,
                        struct err *e);
+    /* On SIGHUP: has it go by the credentials of a configuration that was read anew. */
+    int (*objects_renew)(const struct config *cfg, struct objects *o, struct err *e);
 };
 
 /* Serves until SIGTERM or SIGINT. */

@@ -10,6 +10,7 @@
 #include "app.h"
 #include "auth_jwt.h"
 #include "backup.h"
+#include "config_files.h"
 #include "leasehold/clock.h"
 #include "leasehold/objects.h"
 #include "tls_ca.h"
@@ -32,8 +33,9 @@ static const char usage[] =
     "\n"
     "Ready when <run_dir>/ready exists: line 1 is the URL, line 2 the pid. SIGTERM drains and "
     "exits\n"
-    "0 (sandboxes and live connections stay), SIGHUP reloads the log level, keys and "
-    "certificates.\n"
+    "0 (sandboxes and live connections stay), SIGHUP reloads the log level, keys, certificates "
+    "and\n"
+    "the credentials of the object store.\n"
     "Configuration keys may come from the environment: LEASEHOLD_HTTP_PORT=8124.\n"
     "Exit: 0, 1 failure, 2 usage.\n";
 
@@ -44,19 +46,6 @@ static int engine_new(const struct config *cfg, const char *bin_dir, struct engi
                                                 : engine_local_new(cfg, bin_dir, ret, e);
 }
 
-/* A line end behind the secret is not part of it. */
-static int secret_read(const char *file, char *ret, size_t size, struct err *e)
-{
-    FILE *f = fopen(file, "re");
-    size_t n = f ? fread(ret, 1, size - 1, f) : 0;
-
-    if (f)
-        fclose(f);
-    ret[n] = '\0';
-    ret[strcspn(ret, "\r\n")] = '\0';
-    return *ret ? 0 : err_set(e, ERR_INTERNAL, "no secret in objects.secret_key_file %s", file);
-}
-
 static int s3_new(const struct config_objects *c, struct log *log, struct objects **ret,
                   struct err *e)
 {
@@ -65,7 +54,7 @@ static int s3_new(const struct config_objects *c, struct log *log, struct object
         [SIGNING_SIGNED] = OBJECTS_S3_SIGN_ALL,
         [SIGNING_UNSIGNED] = OBJECTS_S3_SIGN_HEADS,
     };
-    char secret[512];
+    char secret[OBJECTS_SECRET_TEXT];
     const struct objects_s3_options o = {.endpoint = c->endpoint,
                                          .public_endpoint = c->public_endpoint,
                                          .region = *c->region ? c->region : "us-east-1",
@@ -76,9 +65,7 @@ static int s3_new(const struct config_objects *c, struct log *log, struct object
                                          .ca_file = c->ca_file,
                                          .signing = signings[c->payload_signing],
                                          .log = log};
-    int rc = secret_read(c->secret_key_file, secret, sizeof secret, e) || objects_s3_new(&o, ret, e)
-                 ? -1
-                 : 0;
+    int rc = config_objects_secret(c, secret, e) || objects_s3_new(&o, ret, e) ? -1 : 0;
 
     explicit_bzero(secret, sizeof secret);
     return rc;
@@ -94,6 +81,21 @@ static int objects_new(const struct config *cfg, struct log *log, struct objects
     if ((size_t)snprintf(dir, sizeof dir, "%s/objects", cfg->storage.data_dir) >= sizeof dir)
         return err_set(e, ERR_INTERNAL, "storage.data_dir is too long a path");
     return objects_disk_new(dir, ret, e);
+}
+
+static int objects_renew(const struct config *cfg, struct objects *o, struct err *e)
+{
+    char secret[OBJECTS_SECRET_TEXT];
+    int rc;
+
+    if (strcmp(o->v->name, "s3") != 0 || strcmp(cfg->objects.kind, "s3") != 0)
+        return 0;
+    rc = config_objects_secret(&cfg->objects, secret, e) ||
+                 objects_s3_renew(o, cfg->objects.access_key, secret, e)
+             ? -1
+             : 0;
+    explicit_bzero(secret, sizeof secret);
+    return rc;
 }
 
 static int fail(const struct err *e)
@@ -121,8 +123,11 @@ static int bin_dir(char ret[static PATH_MAX], struct err *e)
 static int do_run(const char *file)
 {
     char dir[PATH_MAX];
-    struct app_options o = {
-        .config_file = file, .bin_dir = dir, .engine_new = engine_new, .objects_new = objects_new};
+    struct app_options o = {.config_file = file,
+                            .bin_dir = dir,
+                            .engine_new = engine_new,
+                            .objects_new = objects_new,
+                            .objects_renew = objects_renew};
     struct err e;
 
     /* Of no use to us, but doors and sandboxes would inherit it. Here, as it is each thread's. */
@@ -132,9 +137,8 @@ static int do_run(const char *file)
 
 static int secret_check(const struct config_objects *c, struct err *e)
 {
-    char secret[512];
-    int rc =
-        strcmp(c->kind, "s3") == 0 ? secret_read(c->secret_key_file, secret, sizeof secret, e) : 0;
+    char secret[OBJECTS_SECRET_TEXT];
+    int rc = strcmp(c->kind, "s3") == 0 ? config_objects_secret(c, secret, e) : 0;
 
     explicit_bzero(secret, sizeof secret);
     return rc;
@@ -150,9 +154,15 @@ static int keys_check(const struct config *cfg, struct err *e)
     jwt_trust_free(trust);
     return tls_server_check(&cfg->http.tls, e) || tls_ca_check(cfg, e) ||
                    secret_check(&cfg->objects, e) || engine_docker_check(cfg, e) ||
-                   engine_secrets_check(cfg, e)
+                   engine_secrets_check(cfg, e) || config_files_check(cfg, e)
                ? -1
                : 0;
+}
+
+static void exposed_warn(void *ctx, const char *key, const char *path)
+{
+    (void)ctx;
+    fprintf(stderr, "leasehold: warning: %s %s: " CONFIG_FILES_EXPOSED "\n", key, path);
 }
 
 static int do_check(const char *file)
@@ -164,6 +174,7 @@ static int do_check(const char *file)
     if (config_load(file, environ, &cfg, &e))
         return fail(&e);
     rc = keys_check(&cfg, &e);
+    config_files_exposed(&cfg, exposed_warn, NULL);
     config_done(&cfg);
     if (rc)
         return fail(&e);

@@ -16,7 +16,6 @@
 #define CA_DAYS      3650
 #define BACKDATE_S   3600 /* clocks of clients may be behind */
 #define CA_CERT_FILE "certs/ca.pem"
-#define CA_KEY_FILE  "certs/ca.key"
 
 struct tls_ca {
     struct tls_ca *before;          /* that this one has replaced */
@@ -249,7 +248,7 @@ static int ca_paths(const struct config *cfg, char cert[static 4096], char key[s
                     struct err *e)
 {
     if ((size_t)snprintf(cert, 4096, "%s/" CA_CERT_FILE, cfg->dir) >= 4096 ||
-        (size_t)snprintf(key, 4096, "%s/" CA_KEY_FILE, cfg->dir) >= 4096)
+        (size_t)snprintf(key, 4096, "%s/" TLS_CA_KEY_FILE, cfg->dir) >= 4096)
         return tls_fail(e, "the configuration's path is too long");
     return 0;
 }

@@ -18,7 +18,8 @@
 #include "leasehold/id.h"
 
 #define TLS_PEM_MAX     DOOR_PEM_MAX
-#define TLS_SHA256_TEXT 65 /* lower-case hex and NUL */
+#define TLS_CA_KEY_FILE "certs/ca.key" /* below the config's directory */
+#define TLS_SHA256_TEXT 65             /* lower-case hex and NUL */
 
 struct tls_ca;
 

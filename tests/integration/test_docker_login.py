@@ -117,6 +117,9 @@ class OnDocker(Logins, unittest.TestCase):
 
     def test_a_password_that_is_not_there_is_told_by_its_registry(self):
         self.start()
+        os.chmod(self.file, 0o644)
+        self.assertRegex(self.checked()[1], f"password_file {self.file}: others may read it")
+        os.chmod(self.file, 0o600)
         self.assertEqual(self.checked(), (0, ""))
         os.unlink(self.file)
         self.assertIn("open the password file for registry", self.checked()[1])

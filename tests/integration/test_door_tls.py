@@ -278,6 +278,87 @@ class Files(unittest.TestCase):
             pass
         self.refused(gateway, "objects.secret_key_file")
 
+    def checked(self, gateway, code=1):
+        done = gateway.run_program("leasehold", "check-config", "--config", gateway.config)
+        self.assertEqual(done.returncode, code, done)
+        return done.stderr
+
+    def write(self, gateway, name, text, mode=0o600):
+        path = os.path.join(gateway.dir, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(path, mode)
+        return path
+
+    def test_check_config_looks_at_what_is_read_at_its_first_use_only(self):
+        gateway = Gateway.for_test(self, start=False)
+        cert, key = self.make_pair(gateway.dir)
+        foreign = os.path.join(gateway.dir, "keys", "lease-signing.pem")
+        junk, secret = self.write(gateway, "junk", "junk"), self.write(gateway, "secret", "s")
+        gateway.edit_config({"objects": {
+            "kind": "s3", "endpoint": "https://127.0.0.1:9", "bucket": "b", "access_key": "a",
+            "secret_key_file": secret,
+        }})  # fmt: skip
+        docker = {"sandbox": {"engine": "docker"}, "docker": {"base_url": "tcp://127.0.0.1:9"}}
+        for section, name, wrong, why in (
+            ("objects", "ca_file", "nowhere.pem", "nowhere.pem: No such file"),
+            ("objects", "ca_file", junk, "junk holds no certificate"),
+            ("docker", "ca_file", "nowhere.pem", "nowhere.pem: No such file"),
+            ("docker", "ca_file", key, "holds no certificate"),
+            ("docker", "cert_file", gateway.dir, "is no regular file"),
+            ("docker", "cert_file", key, "holds no certificate"),
+            ("docker", "key_file", "nowhere.key", "nowhere.key: No such file"),
+            ("docker", "key_file", cert, "holds no private key"),
+            ("docker", "key_file", foreign, f"{foreign} is not the key of docker.tls.cert_file {cert}"),
+        ):
+            with self.subTest((section, name, why)):
+                good = {"ca_file": cert, "cert_file": cert, "key_file": key}
+                if section == "docker":
+                    docker["docker"]["tls"] = {**good, name: wrong}
+                    gateway.edit_config({"objects": {"ca_file": cert}, **docker})
+                else:
+                    gateway.edit_config({"objects": {"ca_file": wrong}})
+                told = self.checked(gateway)
+                full = f"docker.tls.{name}" if section == "docker" else f"objects.{name}"
+                self.assertIn(full, told)
+                self.assertIn(why, told)
+        docker["docker"]["tls"] = good
+        gateway.edit_config(docker)
+        self.assertEqual(self.checked(gateway, 0), "")
+
+    def test_a_secret_that_others_may_read_is_told_by_check_config_and_at_the_start(self):
+        gateway = Gateway.for_test(self, start=False)
+        _, key = self.make_pair(gateway.dir)
+        os.chmod(key, 0o640)
+        files = {
+            "signing key": os.path.join(gateway.dir, "keys", "lease-signing.pem"),
+            "http.tls.key_file": key,
+            "docker.registries[].password_file": self.write(gateway, "password", "x", 0o604),
+            "profiles[].secrets": self.write(gateway, "token", "x", 0o644),
+            "objects.secret_key_file": self.write(gateway, "s3", "x", 0o660),
+        }
+        os.chmod(files["signing key"], 0o604)
+        cert = os.path.join(gateway.dir, "door.pem")
+        gateway.edit_config({
+            "http": {"tls": {"cert_file": cert, "key_file": key}},
+            "docker": {"registries": [{
+                "host": "r.example", "username": "u", "password_file": "password"}]},
+            "profiles": [{"name": "default", "command": ["/bin/cat"],
+                          "secrets": [{"name": "t", "file": "token"}]}],
+            "objects": {"secret_key_file": "s3"},
+        })  # fmt: skip
+        told = self.checked(gateway, 0)
+        for name, path in files.items():
+            self.assertIn(f"leasehold: warning: {name} {path}: others may read it: chmod 600\n", told)
+        self.assertEqual(len(told.splitlines()), len(files))
+        gateway.edit_config({"http": {"tls": {"cert_file": "", "key_file": ""}}})
+        gateway.start()
+        logged = {(line["key"], line["path"]) for line in gateway.log_lines("secret_exposed")}
+        self.assertEqual(logged, {*files.items()} - {("http.tls.key_file", key)})
+        for path in files.values():
+            os.chmod(path, 0o600)
+        self.assertEqual(self.checked(gateway, 0), "")
+
 
 if __name__ == "__main__":
     unittest.main()
