@@ -81,6 +81,10 @@ int files_write_groups(const char *dirs, size_t len);
 
 /* ---- keep_reap.c ---- */
 
+/* A number of /proc/PID/stat, behind field 2: the name there may hold anything, so it is counted from
+ * its last ')'. 4: the parent; 22: the start, in ticks. -1: no such process. */
+long long proc_stat_field(pid_t pid, int field);
+
 /* Kills and reaps every child but `spared`, until there is none. As subreaper these are also the
  * orphans of a bwrap that was killed. */
 void reap_all_but(pid_t spared);

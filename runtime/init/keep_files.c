@@ -1,28 +1,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "keep.h"
-
-/* Field 22 of /proc/PID/stat; the name in field 2 may hold anything, so count from its last ')'. */
-static long long start_ticks(pid_t pid)
-{
-    char path[64], text[1024];
-    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -1;
-    ssize_t n = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    char *p = strrchr(text, ')');
-    for (int field = 2; p != NULL && field < 22; field++)
-        p = strchr(p + 1, ' ');
-    return p != NULL ? strtoll(p + 1, NULL, 10) : -1;
-}
 
 static int write_text(int fd, const char *text)
 {
@@ -42,7 +24,7 @@ int files_claim(struct fault *f)
         return -1;
     }
     char text[64];
-    snprintf(text, sizeof(text), "%d %lld\n", getpid(), start_ticks(getpid()));
+    snprintf(text, sizeof(text), "%d %lld\n", getpid(), proc_stat_field(getpid(), 22));
     if (ftruncate(fd, 0) < 0 || write_text(fd, text) < 0)
         return fault_sys(f, "cannot write " KEEP_PID_FILE);
     return 0;
@@ -63,7 +45,7 @@ static int replace_file(const char *name, const char *text)
 int files_write_init(pid_t init)
 {
     char text[64];
-    snprintf(text, sizeof(text), "%d %lld\n", init, start_ticks(init));
+    snprintf(text, sizeof(text), "%d %lld\n", init, proc_stat_field(init, 22));
     return replace_file(KEEP_INIT_FILE, text);
 }
 

@@ -12,19 +12,20 @@
 
 #define PAUSE_NS 2000000L
 
-/* Field 4 of /proc/PID/stat. */
-static pid_t parent_of(const char *pid)
+long long proc_stat_field(pid_t pid, int field)
 {
-    char path[64], text[512];
-    snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
+    char path[64], text[1024];
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return -1;
     ssize_t n = read(fd, text, sizeof(text) - 1);
     close(fd);
     text[n > 0 ? n : 0] = '\0';
-    const char *p = strrchr(text, ')');
-    return p != NULL && strlen(p) > 4 ? (pid_t)strtol(p + 4, NULL, 10) : -1;
+    char *p = strrchr(text, ')');
+    for (int at = 2; p != NULL && at < field; at++)
+        p = strchr(p + 1, ' ');
+    return p != NULL ? strtoll(p + 1, NULL, 10) : -1;
 }
 
 /* A child cannot be another process before we reap it, so its pid is safe to signal. */
@@ -34,7 +35,7 @@ static size_t kill_children(pid_t spared)
     size_t n = 0;
     for (struct dirent *d; proc != NULL && (d = readdir(proc)) != NULL;) {
         pid_t pid = (pid_t)strtol(d->d_name, NULL, 10);
-        if (pid <= 0 || pid == spared || parent_of(d->d_name) != getpid())
+        if (pid <= 0 || pid == spared || proc_stat_field(pid, 4) != getpid())
             continue;
         kill(pid, SIGKILL);
         n++;
