@@ -85,10 +85,7 @@ def main():
     leases = int(sys.argv[1]) if len(sys.argv) > 1 else 100000
     gateway = Gateway(CONFIG)
     try:
-        models = []
-        for _ in range(SESSIONS):
-            _, grant = gateway.open(gateway.new_chat()["chat_id"], lease={})
-            models.append(grant["lease"]["lease_id"])
+        models = lease_rows.open_models(gateway, SESSIONS)
         http = lean.Http(gateway.url, gateway.admin_key)
         session = gateway.expect(200, "GET", f"/leases/{models[0]}")["session_id"]
         grant = http.prepare("POST", "/leases", {"session_id": session})

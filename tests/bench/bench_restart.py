@@ -44,10 +44,7 @@ def main():
     active = int(sys.argv[2]) if len(sys.argv) > 2 else 100000
     gateway = Gateway(CONFIG)
     try:
-        models = []
-        for _ in range(SESSIONS):
-            _, grant = gateway.open(gateway.new_chat()["chat_id"], lease={})
-            models.append(grant["lease"]["lease_id"])
+        models = lease_rows.open_models(gateway, SESSIONS)
         gateway.stop()
         until = int(time.time() + 800) * 1000
         lease_rows.plant(gateway, models, rows - active, "closed", 1000)

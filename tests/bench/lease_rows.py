@@ -11,6 +11,12 @@ COLUMNS = (
 )
 
 
+def open_models(gateway, sessions):
+    """A lease of each of so many new sessions."""
+    chats = (gateway.new_chat()["chat_id"] for _ in range(sessions))
+    return [gateway.open(chat, lease={})[1]["lease"]["lease_id"] for chat in chats]
+
+
 def plant(gateway, lease_ids, n, state, expires_at_ms):
     """n leases like these (one of each session), in turns."""
     db = sqlite3.connect(os.path.join(gateway.dir, "data", "leasehold.db"))
