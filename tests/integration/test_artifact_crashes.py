@@ -11,9 +11,10 @@ import time
 import unittest
 
 from artifact_stores import ArtifactsInBucket
-from artifacts import BUCKET, MIB, SOON, SOON_OVER, data_of, fetch, wait_for
+from artifacts import BUCKET, MIB, SOON, SOON_OVER, data_of, fetch
 from metrics import Metrics
 from s3_proxy import DROP, Answer, FaultProxy
+from waiting import wait_for
 
 
 def setUpModule():
@@ -61,7 +62,7 @@ class Steps(ArtifactsInBucket):
             between = [a for a in items if a["state"] in ("created", "marked_for_delete")]
             return None if between or self.server.client.uploads(BUCKET) else (items,)
 
-        return wait_for("healed", look)[0]
+        return wait_for(self, "healed", look)[0]
 
     def assert_consistent(self, items, before):
         self.assertEqual(len(self.objects()), len(items))
@@ -115,7 +116,7 @@ class Steps(ArtifactsInBucket):
             self.gateway.process.wait()
             setattr(self.proxy, rule, None)
             self.gateway.start()
-            wait_for("deleted", lambda: self.get(artifact)["state"] == "deleted")
+            wait_for(self, "deleted", lambda: self.get(artifact)["state"] == "deleted")
             artifact = self.put(b"x")
         self.assertEqual(len(self.objects()), 1)
 
@@ -174,7 +175,7 @@ class Steps(ArtifactsInBucket):
         self.proxy.rule = lambda _: hangs.wait(60) and DROP
         asked = len(self.proxy.steps())
         self.gateway.restart()
-        wait_for("asked", lambda: len(self.proxy.steps()) > asked)
+        wait_for(self, "asked", lambda: len(self.proxy.steps()) > asked)
         self.assertEqual(self.gateway.stop(), 0)
         self.assertFalse(hangs.is_set())
         self.gateway.start()
@@ -187,18 +188,18 @@ class Steps(ArtifactsInBucket):
 
     def test_readiness_tells_whether_the_store_serves_and_what_is_wrong(self):
         self.make()
-        self.assertEqual(wait_for("ready", lambda: self.readiness()["ok"]), True)
+        self.assertEqual(wait_for(self, "ready", lambda: self.readiness()["ok"]), True)
         self.assertEqual(self.readiness()["detail"], "s3")
         self.gateway.stop()
         self.gateway.edit_config({"objects": {"bucket": "not-there"}})
         self.gateway.start()  # chats and sandboxes need no bucket
-        (told,) = wait_for("told", lambda: self.gateway.log_lines("object_store_away"))
+        (told,) = wait_for(self, "told", lambda: self.gateway.log_lines("object_store_away"))
         self.assertIn("no such bucket", told["detail"])
         check = self.readiness()
         self.assertEqual((check["ok"], check["detail"]), (False, "s3: " + told["detail"]))
         self.put(b"x", status=503)
         self.server.client.make_bucket("not-there")
-        wait_for("back", lambda: self.readiness()["ok"])
+        wait_for(self, "back", lambda: self.readiness()["ok"])
         self.assertEqual(Metrics.of(self.gateway)["leasehold_object_store_up"], 1)
         self.assertTrue(self.gateway.log_lines("object_store_back"))
 
@@ -209,7 +210,7 @@ class Steps(ArtifactsInBucket):
         answer = self.put(b"x", status=503)
         self.assertEqual(answer["code"], "object_store_unavailable")
         self.proxy.rule = None
-        wait_for("given up", lambda: self.used() == before)
+        wait_for(self, "given up", lambda: self.used() == before)
         self.assertEqual(self.objects(), [])
         self.put(b"x")
 

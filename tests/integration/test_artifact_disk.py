@@ -9,8 +9,9 @@ import threading
 import unittest
 
 from artifact_stores import ArtifactsOnDisk
-from artifacts import MIB, data_of, fetch, wait_for
+from artifacts import MIB, data_of, fetch
 from loop_disk import mount_data
+from waiting import wait_for
 
 
 def written_by(gateway):
@@ -71,7 +72,7 @@ class OnDisk(ArtifactsOnDisk):
             target=lambda: answers.append(self.gateway.rest("POST", at, {"path": "shrinks"})[0])
         )
         put.start()
-        wait_for("begun", lambda: self.gateway.expect(200, "GET", at)["items"])
+        wait_for(self, "begun", lambda: self.gateway.expect(200, "GET", at)["items"])
         os.truncate(path, 0)
         put.join()
         self.assertNotEqual(answers, [201])

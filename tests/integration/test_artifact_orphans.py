@@ -8,8 +8,9 @@ import unittest
 import uuid
 
 from artifact_stores import ArtifactsInBucket, ArtifactsOnDisk
-from artifacts import BUCKET, fetch, wait_for
+from artifacts import BUCKET, fetch
 from metrics import Metrics
+from waiting import wait_for
 
 GRACE = {"retention": {"interval_seconds": 1, "artifact_delivered_grace_seconds": 2}}
 
@@ -45,13 +46,13 @@ class Orphans:
         kept = self.put(b"kept")
         lost = self.lose(lambda: self.put(b"lost, " * 10))
         self.gateway.start()
-        (told,) = wait_for("dry run", self.dry_run)
+        (told,) = wait_for(self, "dry run", self.dry_run)
         self.assertEqual(
             (told["kind"], told["id"], told["size_bytes"]), ("artifact", lost["artifact_id"], 60)
         )
         self.assertEqual(len(self.objects()), 2)
-        wait_for("its end", lambda: len(self.objects()) == 1)
-        (removed,) = wait_for("log", lambda: self.gateway.log_lines("object_orphan_removed"))
+        wait_for(self, "its end", lambda: len(self.objects()) == 1)
+        (removed,) = wait_for(self, "log", lambda: self.gateway.log_lines("object_orphan_removed"))
         (marked,) = self.gateway.log_lines("object_orphan")
         self.assertIn(lost["artifact_id"], marked["key"])
         self.assertEqual(marked["key"], removed["key"])
@@ -72,7 +73,7 @@ class OnDisk(Orphans, ArtifactsOnDisk):
         foreign = os.path.join(os.path.dirname(path), "foreign.obj")
         for planted in (orphan, foreign):
             shutil.copyfile(path, planted)
-        wait_for("the orphan's end", lambda: not os.path.exists(orphan))
+        wait_for(self, "the orphan's end", lambda: not os.path.exists(orphan))
         self.assertTrue(os.path.exists(path) and os.path.exists(foreign))
         self.assertEqual(self.get(artifact)["state"], "stored")
 
@@ -110,7 +111,7 @@ class InS3(Orphans, ArtifactsInBucket):
             self.plant(key, maker)
         orphan = ours.replace(artifact["artifact_id"], str(uuid.uuid4()))
         self.plant(orphan, maker)
-        wait_for("the orphan's end", lambda: orphan not in self.objects())
+        wait_for(self, "the orphan's end", lambda: orphan not in self.objects())
         self.assertEqual(sorted(self.objects()), sorted([ours, *strange, *ours_but]))
         told = sum(line["objects"] for line in self.gateway.log_lines("objects_foreign"))
         self.assertEqual(told, 2)
@@ -121,7 +122,7 @@ class InS3(Orphans, ArtifactsInBucket):
         (key,) = self.objects()
         self.gateway.edit_config({"app": {"instance": "staging"}})
         self.gateway.start()
-        wait_for("told", lambda: self.gateway.log_lines("objects_foreign"))
+        wait_for(self, "told", lambda: self.gateway.log_lines("objects_foreign"))
         self.assertEqual(self.dry_run(), [])
         self.assertEqual(self.objects(), [key])
 

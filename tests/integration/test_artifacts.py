@@ -10,8 +10,9 @@ import urllib.parse
 import uuid
 
 from artifact_stores import ArtifactsInBucket, ArtifactsOnDisk
-from artifacts import NAME, SOON, SOON_OVER, data_of, fetch, wait_for
+from artifacts import NAME, SOON, SOON_OVER, data_of, fetch
 from audit import entries as audit_entries
+from waiting import wait_for
 
 
 def setUpModule():
@@ -220,7 +221,7 @@ class Life:
         before = self.used()
         with self.half_a_body():
             pass
-        wait_for("given up", lambda: self.used() == before)
+        wait_for(self, "given up", lambda: self.used() == before)
         self.assert_none()
 
     def test_neither_a_stop_nor_a_kill_leaves_anything_of_half_a_body(self):
@@ -231,7 +232,7 @@ class Life:
                 with self.half_a_body():
                     self.assertEqual(end(), status)
                 self.gateway.start()
-                wait_for("given up", lambda: self.used() == before)
+                wait_for(self, "given up", lambda: self.used() == before)
                 self.assert_none()
 
     def assert_none(self):

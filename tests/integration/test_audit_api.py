@@ -18,8 +18,7 @@ from test_ws_face import Bot
 class Audit(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.gateway = Gateway()
-        cls.addClassCleanup(cls.gateway.cleanup)
+        cls.gateway = Gateway.for_class(cls)
 
     def setUp(self):
         self.user = str(uuid.uuid4())

@@ -13,10 +13,10 @@ import urllib.parse
 from unittest import mock
 
 from gateway import Gateway, GatewayError
+from waiting import until
 
 LIMIT = 256  # the fewest the daemon takes
 SILENT = 400  # more than such a daemon has descriptors
-BACK_S = 20
 
 
 def limited(soft, hard=None):
@@ -25,13 +25,6 @@ def limited(soft, hard=None):
     limit = functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
     popen = functools.partial(subprocess.Popen, preexec_fn=limit)
     return mock.patch("subprocess.Popen", popen)
-
-
-def until(condition, seconds=BACK_S):
-    deadline = time.monotonic() + seconds
-    while not (value := condition()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return value
 
 
 def free_port():

@@ -10,7 +10,8 @@ import unittest
 import agents
 import keep_sandbox
 from fake_door import Ended
-from keep_sandbox import SandboxTest, wait_until
+from keep_sandbox import SandboxTest
+from waiting import until
 from ws import OP_TEXT, WsConn
 
 DIAL, DIAL_FAILED, CONN = 4, 5, 6
@@ -106,7 +107,7 @@ class Dial(DialTest):
                   "s = socket.socket()\ns.bind(('127.0.0.1', 7000))\ns.listen(8)\n"
                   "s.accept()\ns.close()\ntime.sleep(600)\n")
         self.run_with(["/usr/bin/python3", "-I", "-c", script], "tcp:7000")
-        wait_until(lambda: self.fails(1), 10)
+        until(lambda: self.fails(1))
 
     def fails(self, number):
         """The listener may close a moment after the look at it."""

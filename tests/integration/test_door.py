@@ -19,7 +19,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import door_fixture
 import ws
-from door_fixture import PROTOCOL, DoorTest, Key, wait_until
+from door_fixture import PROTOCOL, DoorTest, Key
+from waiting import PATIENCE_S
 
 MIB = 1024 * 1024
 
@@ -75,7 +76,7 @@ class Admission(DoorTest):
     def test_who_says_nothing_is_closed_after_two_seconds(self):
         door = self.door()
         client = door.open()
-        self.assertEqual(client.wait_closed(timeout=4), 4401)
+        self.assertEqual(client.wait_closed(), 4401)
         door.gateway.wait("DENY", verdict="no_token")
 
     def test_tokens_that_are_not_good_get_4401(self):
@@ -142,7 +143,7 @@ class Admission(DoorTest):
             self.assertEqual(client.wait_closed(), 4401)
         client = door.open(token)
         client.recv()
-        self.assertEqual(client.wait_closed(timeout=4), 4401)
+        self.assertEqual(client.wait_closed(), 4401)
 
     def test_an_authorization_of_another_kind_gets_4401(self):
         door = self.door()
@@ -240,7 +241,7 @@ class Upgrade(DoorTest):
         self.assertGreater(time.monotonic() - started, 1)  # it was not even looked at
 
     def request(self, door, data):
-        with socket.create_connection(("127.0.0.1", door.port), timeout=5) as sock:
+        with socket.create_connection(("127.0.0.1", door.port), PATIENCE_S) as sock:
             sock.sendall(data)
             answer = b""
             try:
@@ -562,9 +563,7 @@ class Bridge(DoorTest):
         self.assertEqual(agent.recv_line(), b"12345")
         agent.line("1234567")
         client.recv()
-        activity = wait_until(lambda: next(
-            (m for _, m in door.gateway.received if m["t"] == "ACTIVITY" and m["bytes_out"] == 7),
-            None), what="ACTIVITY")
+        activity = door.gateway.wait("ACTIVITY", bytes_out=7)
         self.assertEqual((activity["bytes_in"], activity["conns"]), (5, [{"jti": jti, "n": 1}]))
         self.assertLess(abs(activity["last_in"] - time.time() * 1000), 5000)
         client.send_close(1001)

@@ -12,7 +12,8 @@ import time
 import unittest
 
 import door_fixture
-from door_fixture import DoorTest, FakeAgent, connection, hand_over, wait_until
+from door_fixture import DoorTest, FakeAgent, connection, hand_over
+from waiting import PATIENCE_S, wait_for
 from ws import OP_BINARY, OP_CLOSE, OP_CONT, OP_PING, OP_PONG, OP_TEXT, WsClosed, WsConn
 
 DIAL, DIAL_FAILED, CONN = 4, 5, 6
@@ -46,7 +47,7 @@ class BridgeTest(DoorTest):
         self.link = self.bridged.agent(hello=b"\x02" + self.kind.encode())
         return self.bridged
 
-    def dialled(self, timeout=5):
+    def dialled(self, timeout=PATIENCE_S):
         kind, payload = self.link.recv(timeout)
         self.assertEqual((kind, len(payload)), (DIAL, 4))
         return payload
@@ -56,13 +57,13 @@ class BridgeTest(DoorTest):
         near, far = connection(self.kind)
         with near, hand_over(self.bridged.agent_path, number, near):
             pass
-        far.settimeout(10)
+        far.settimeout(PATIENCE_S)
         self.addCleanup(far.close)
         return WsConn(far, is_client=False)
 
     def assert_gone(self, sock):
         """The door has closed its end."""
-        sock.settimeout(5)
+        sock.settimeout(PATIENCE_S)
         try:
             while sock.recv(1 << 16):
                 pass
@@ -74,7 +75,7 @@ class BridgeTest(DoorTest):
         token = self.bridged.grant(**claims)
         client = self.bridged.open(token)
         conn = self.join(self.dialled())
-        self.assertIn(b'"ready"', client.recv(5)[1])
+        self.assertIn(b'"ready"', client.recv()[1])
         return client, conn
 
 
@@ -86,15 +87,15 @@ class Bridges(BridgeTest):
         with self.assertRaises(TimeoutError):
             client.recv(0.3)
         conn = self.join(number)
-        self.assertIn(b'"ready"', client.recv(5)[1])
+        self.assertIn(b'"ready"', client.recv()[1])
         conn.send_text(b"hello")
-        self.assertEqual(client.recv(5), (OP_TEXT, b"hello"))
+        self.assertEqual(client.recv(), (OP_TEXT, b"hello"))
 
     def test_a_dial_that_fails_is_4503(self):
         self.start()
         client = self.bridged.open(self.bridged.grant())
         self.link.frame(DIAL_FAILED, self.dialled())
-        self.assertEqual(client.wait_closed(5), 4503)
+        self.assertEqual(client.wait_closed(), 4503)
 
     def test_a_dial_that_is_not_answered_is_4503(self):
         self.start()
@@ -107,7 +108,7 @@ class Bridges(BridgeTest):
     def assert_bridges(self):
         client, conn = self.connect()
         conn.send_binary(b"still")
-        self.assertEqual(client.recv(5), (OP_BINARY, b"still"))
+        self.assertEqual(client.recv(), (OP_BINARY, b"still"))
         client.close()
 
     def test_pieces_keep_their_first_and_last_both_ways(self):
@@ -134,15 +135,15 @@ class Bridges(BridgeTest):
         conn.send_frame(OP_PING, b"x" * 125)
         self.assertEqual(conn.recv_frame(), (True, OP_PONG, b"x" * 125))
         conn.send_frame(OP_CONT, b"b")
-        self.assertEqual(client.recv(5), (OP_TEXT, b"ab"))
+        self.assertEqual(client.recv(), (OP_TEXT, b"ab"))
 
     def test_a_close_of_the_agent_is_answered_and_reaches_the_client(self):
         self.start()
         client, conn = self.connect()
         conn.send_text(b"bye")
         conn.send_close(4321, "tired")
-        self.assertEqual(client.recv(5), (OP_TEXT, b"bye"))
-        self.assertEqual(client.wait_closed(5), 4321)
+        self.assertEqual(client.recv(), (OP_TEXT, b"bye"))
+        self.assertEqual(client.wait_closed(), 4321)
         self.assertEqual(conn.recv_frame(), (True, OP_CLOSE, struct.pack(">H", 4321)))
         self.assert_gone(conn.sock)
 
@@ -162,7 +163,7 @@ class Bridges(BridgeTest):
         client, conn = self.connect()
         client.send_text("bye")
         client.send_close(4321, "tired")
-        self.assertEqual(client.wait_closed(5), 4321)
+        self.assertEqual(client.wait_closed(), 4321)
         self.assertEqual(conn.recv_frame(), (True, OP_TEXT, b"bye"))
         self.assertEqual(conn.recv_frame(), (True, OP_CLOSE, struct.pack(">H", 4321) + b"tired"))
         self.assert_gone(conn.sock)
@@ -173,9 +174,9 @@ class Bridges(BridgeTest):
         client.send_binary(b"x" * 1000)
         self.assertEqual(conn.sock.recv(1000), b"x" * 1000)
         conn.send_raw(b"y" * 300)
-        self.assertEqual(client.recv(5), (OP_BINARY, b"y" * 300))
+        self.assertEqual(client.recv(), (OP_BINARY, b"y" * 300))
         conn.close()
-        self.assertEqual(client.wait_closed(5), 1000)
+        self.assertEqual(client.wait_closed(), 1000)
         said = self.bridged.gateway.wait("CLOSE")
         self.assertEqual((said["bytes_in"], said["bytes_out"], said["code"]), (1000, 300, 1000))
         self.assertEqual(self.bridged.gateway.wait("ACTIVITY", bytes_in=1000)["bytes_out"], 300)
@@ -196,7 +197,7 @@ class Bridges(BridgeTest):
                 got = b""
                 with self.assertRaises(WsClosed) as closed:
                     while True:
-                        got += client.recv(5)[1]
+                        got += client.recv()[1]
                 self.assertEqual((got, closed.exception.code), (last, 4411))
 
     def test_a_connection_that_outlives_the_agent_ends_with_it(self):
@@ -204,7 +205,7 @@ class Bridges(BridgeTest):
         client, conn = self.connect()
         self.link.exit(0)
         self.link.close()
-        self.assertEqual(client.wait_closed(5), 4411)
+        self.assertEqual(client.wait_closed(), 4411)
         self.assert_gone(conn.sock)
 
     def test_an_end_before_the_agents_is_not_taken_for_another(self):
@@ -212,10 +213,10 @@ class Bridges(BridgeTest):
         client, conn = self.connect()
         conn.send_raw(b"last")
         conn.close()
-        self.assertEqual(client.recv(5)[1], b"last")
+        self.assertEqual(client.recv()[1], b"last")
         self.link.exit(0)
         self.link.close()
-        self.assertEqual(client.wait_closed(5), 4411)
+        self.assertEqual(client.wait_closed(), 4411)
 
     def test_after_a_revocation_nothing_passes(self):
         self.start("tcp:7000")
@@ -223,7 +224,7 @@ class Bridges(BridgeTest):
         self.bridged.allow(claims)
         client = self.bridged.open(self.bridged.key.sign({**claims, "rq": self.bridged.gateway.seq}))
         conn = self.join(self.dialled())
-        client.recv(5)
+        client.recv()
         self.bridged.gateway.op("REVOKE", jti=claims["jti"], code=4403)
         try:
             client.send_binary(b"late")
@@ -231,7 +232,7 @@ class Bridges(BridgeTest):
         except OSError:
             pass
         with self.assertRaises(WsClosed) as closed:
-            client.recv(5)
+            client.recv()
         self.assertEqual(closed.exception.code, 4403)
         try:
             self.assertEqual(conn.sock.recv(100), b"")
@@ -259,7 +260,7 @@ class Tls(BridgeTest):
     def connect_tls(self):
         client = self.bridged.open(self.bridged.grant(), ssl_context=self.context)
         conn = self.join(self.dialled())
-        self.assertIn(b'"ready"', client.recv(5)[1])
+        self.assertIn(b'"ready"', client.recv()[1])
         return client, conn
 
     def test_16_mib_pass_each_way(self):
@@ -310,7 +311,7 @@ class Tls(BridgeTest):
         time.sleep(1)
         self.assertLess(self.bridged.cpu_seconds() - used, 0.2)
         got = 0
-        conn.sock.settimeout(10)
+        conn.sock.settimeout(PATIENCE_S)
         while got < sent:
             got += len(conn.sock.recv(1 << 18))
 
@@ -322,7 +323,7 @@ class Hostile(BridgeTest):
         self.assertTrue(self.bridged.alive(), self.bridged.log())
         client, conn = self.connect()
         conn.send_binary(b"still")
-        self.assertEqual(client.recv(5), (OP_BINARY, b"still"))
+        self.assertEqual(client.recv(), (OP_BINARY, b"still"))
         client.close()
 
     def test_connections_with_a_wrong_number_or_none_are_closed(self):
@@ -337,7 +338,7 @@ class Hostile(BridgeTest):
                 stranger.raw(said)
                 stranger.wait_ended(5)
         conn.send_text(b"mine")
-        self.assertEqual(client.recv(5), (OP_TEXT, b"mine"))
+        self.assertEqual(client.recv(), (OP_TEXT, b"mine"))
         client.close()
         self.assert_bridges()
 
@@ -351,7 +352,7 @@ class Hostile(BridgeTest):
         with self.assertRaises(TimeoutError):
             client.recv(0.2)
         self.join(number)
-        self.assertIn(b'"ready"', client.recv(5)[1])
+        self.assertIn(b'"ready"', client.recv()[1])
         client.close()
 
     def test_a_descriptor_that_is_no_connection_of_an_agent_is_left(self):
@@ -379,8 +380,8 @@ class Hostile(BridgeTest):
         for count in (2, 3, 50):
             self.brought(*[near] * count)
         near.close()
-        self.assertTrue(wait_until(lambda: self.gone(far), 5))
-        wait_until(lambda: self.bridged.descriptors() <= before, 5)
+        wait_for(self, "its end", lambda: self.gone(far))
+        wait_for(self, "as few descriptors", lambda: self.bridged.descriptors() <= before)
 
     def gone(self, sock):
         sock.settimeout(0.05)
@@ -408,7 +409,7 @@ class Hostile(BridgeTest):
         with self.assertRaises(TimeoutError):
             client.recv(0.2)
         self.join(number)
-        self.assertIn(b'"ready"', client.recv(5)[1])
+        self.assertIn(b'"ready"', client.recv()[1])
 
     def test_a_setting_that_makes_calls_wait_is_taken_off(self):
         self.start("tcp:7000")
@@ -419,9 +420,9 @@ class Hostile(BridgeTest):
         near.setblocking(True)
         with near, hand_over(self.bridged.agent_path, self.dialled(), near):
             pass
-        self.assertIn(b'"ready"', client.recv(5)[1])
+        self.assertIn(b'"ready"', client.recv()[1])
         far.sendall(b"x")
-        self.assertEqual(client.recv(5)[1], b"x")
+        self.assertEqual(client.recv()[1], b"x")
         client.close()
         far.close()
         self.assert_serves_raw()
@@ -429,7 +430,7 @@ class Hostile(BridgeTest):
     def assert_serves_raw(self):
         client, conn = self.connect()
         conn.send_raw(b"still")
-        self.assertEqual(client.recv(5), (OP_BINARY, b"still"))
+        self.assertEqual(client.recv(), (OP_BINARY, b"still"))
         client.close()
 
     def test_silent_connections_are_few_and_end(self):
@@ -439,13 +440,13 @@ class Hostile(BridgeTest):
         for _ in range(200):
             s = socket.socket(socket.AF_UNIX)
             s.connect(self.bridged.agent_path)
-            s.settimeout(5)
+            s.settimeout(PATIENCE_S)
             silent.append(s)
             self.addCleanup(s.close)
         self.assertLess(self.bridged.descriptors() - before, 12)
         for s in silent:
             self.assertEqual(s.recv(1), b"")
-        wait_until(lambda: self.bridged.descriptors() <= before, 5)
+        wait_for(self, "as few descriptors", lambda: self.bridged.descriptors() <= before)
         self.assert_bridges()
 
     def test_frames_that_are_no_messages_end_their_client_alone_with_1011(self):
@@ -466,10 +467,10 @@ class Hostile(BridgeTest):
             with self.subTest(said[:12]):
                 client, conn = self.connect()
                 conn.send_raw(said)
-                self.assertEqual(client.wait_closed(5), 1011)
+                self.assertEqual(client.wait_closed(), 1011)
                 self.assert_gone(conn.sock)
         other_conn.send_text(b"mine")
-        self.assertEqual(other.recv(5), (OP_TEXT, b"mine"))
+        self.assertEqual(other.recv(), (OP_TEXT, b"mine"))
 
     def test_a_message_without_end_is_cut_at_16_mib(self):
         self.start()
@@ -498,7 +499,7 @@ class Hostile(BridgeTest):
                 self.start()
                 client, _ = self.connect()
                 self.link.raw(said)
-                self.assertEqual(client.wait_closed(5), 4411)
+                self.assertEqual(client.wait_closed(), 4411)
 
     def test_answers_to_dials_that_never_were_are_nothing(self):
         self.start()
@@ -506,7 +507,7 @@ class Hostile(BridgeTest):
         for number in range(2000):
             self.link.frame(DIAL_FAILED, struct.pack(">I", number))
         conn.send_text(b"mine")
-        self.assertEqual(client.recv(5), (OP_TEXT, b"mine"))
+        self.assertEqual(client.recv(), (OP_TEXT, b"mine"))
         client.close()
         self.assert_bridges()
 
@@ -519,9 +520,9 @@ class Hostile(BridgeTest):
         for _ in range(20):
             conn.send_raw(empty)
         other_conn.send_text(b"mine")
-        self.assertEqual(other.recv(5), (OP_TEXT, b"mine"))
+        self.assertEqual(other.recv(), (OP_TEXT, b"mine"))
         conn.send_frame(OP_CONT, b"end")
-        self.assertEqual(client.recv(5), (OP_BINARY, b"end"))
+        self.assertEqual(client.recv(), (OP_BINARY, b"end"))
 
     def test_a_client_that_talks_before_ready_is_read_after_it(self):
         self.start("tcp:7000")

@@ -73,8 +73,7 @@ class Clients(unittest.TestCase):
         cls.origin = f"http://127.0.0.1:{cls.site.server_port}"
         threading.Thread(target=cls.site.serve_forever, daemon=True).start()
         cls.addClassCleanup(cls.site.shutdown)
-        cls.gateway = Gateway({"door": {"tls": "internal-ca", "origins": [cls.origin]}})
-        cls.addClassCleanup(cls.gateway.cleanup)
+        cls.gateway = Gateway.for_class(cls, {"door": {"tls": "internal-ca", "origins": [cls.origin]}})
 
     def grant(self):
         return self.gateway.open(self.gateway.new_chat()["chat_id"], lease={})[1]

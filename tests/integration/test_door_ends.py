@@ -21,7 +21,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import door_fixture
 import ws
-from door_fixture import AGENT_GID, GID, LINK_LINE, UID, DoorTest, Key, wait_until
+from door_fixture import AGENT_GID, GID, LINK_LINE, UID, DoorTest, Key
+from waiting import PATIENCE_S, wait_equal, wait_for
 
 MIB = 1024 * 1024
 
@@ -93,7 +94,7 @@ class Cut(DoorTest):
             agent.line(b"f" * 16000)
         thread.join(20)
         door.gateway.op("REVOKE", jti=client.ready["lease_id"], code=4403)
-        close = door.gateway.wait("CLOSE", timeout=3, jti=client.ready["lease_id"])
+        close = door.gateway.wait("CLOSE", jti=client.ready["lease_id"])
         self.assertEqual(close["code"], 4403)
 
     def test_a_client_that_ignores_the_close_loses_its_socket(self):
@@ -102,13 +103,13 @@ class Cut(DoorTest):
         door.gateway.op("REVOKE", jti=client.ready["lease_id"], code=4403)
         fin, opcode, payload = client.recv_frame()
         self.assertEqual((opcode, payload[:2]), (ws.OP_CLOSE, struct.pack(">H", 4403)))
-        client.wait_eof(timeout=2)
-        door.gateway.wait("CLOSE", timeout=2, jti=client.ready["lease_id"])
+        client.wait_eof()
+        door.gateway.wait("CLOSE", jti=client.ready["lease_id"])
 
     def test_a_lease_that_runs_out_is_closed_with_4401(self):
         door = self.door()
         client = door.connect(door.grant(ttl=2))
-        self.assertEqual(client.wait_closed(timeout=5), 4401)
+        self.assertEqual(client.wait_closed(), 4401)
 
     def test_an_extended_lease_stays(self):
         door = self.door()
@@ -121,7 +122,7 @@ class Cut(DoorTest):
         door = self.door()
         client = door.connect(door.grant(ttl=60))
         door.gateway.clock_ms = lambda: int(time.time() * 1000) + 120_000
-        self.assertEqual(client.wait_closed(timeout=3), 4401)
+        self.assertEqual(client.wait_closed(), 4401)
 
     def test_a_killed_key_admits_nobody(self):
         door = self.door()
@@ -134,7 +135,7 @@ class Cut(DoorTest):
         client = door.connect(door.grant())
         door.gateway.send({"t": "RETIRE"})
         self.assertEqual(client.wait_closed(), 4403)
-        self.assertEqual(door.process.wait(timeout=3), 0)
+        self.assertEqual(door.process.wait(PATIENCE_S), 0)
         door.gateway.wait("CLOSE", code=4403)
 
 
@@ -150,7 +151,7 @@ class Gateway(DoorTest):
             self.assertEqual(agent.recv_line(), b"meanwhile")
             hellos = len(door.gateway.hellos)
             door.gateway.listen()
-            wait_until(lambda: len(door.gateway.hellos) > hellos, what="a new HELLO")
+            wait_for(self, "a new HELLO", lambda: len(door.gateway.hellos) > hellos)
             hello = door.gateway.hellos[-1][1]
             self.assertEqual(hello["conns"], [{"jti": client.ready["lease_id"], "n": 1}])
             self.assertEqual((hello["applied"], hello["agent"]), (door.gateway.seq, "up"))
@@ -189,8 +190,8 @@ class Gateway(DoorTest):
                      '"latency_us":0}', '{"t":"SNAPSHOT"}'):
             hellos = len(door.gateway.hellos)
             door.gateway.send_text(text)
-            wait_until(lambda: len(door.gateway.hellos) > hellos, what="a new HELLO after " + text)
-            wait_until(lambda: door.gateway._conn is door.gateway.hellos[-1][0])
+            wait_for(self, "a new HELLO after " + text, lambda: len(door.gateway.hellos) > hellos)
+            wait_for(self, "its HELLO", lambda: door.gateway._conn is door.gateway.hellos[-1][0])
         self.assert_serves(door)
 
     def test_silence_makes_it_refuse_then_seal(self):
@@ -201,15 +202,15 @@ class Gateway(DoorTest):
         door.gateway.answer_hello = False
         door.gateway.vanish()
         started = time.monotonic()
-        wait_until(lambda: door.refused(token) == 4503, timeout=2.5, what="stale")
+        wait_equal(self, 4503, lambda: door.refused(token))
         self.assertIsNone(client.close_code)
-        self.assertEqual(client.wait_closed(timeout=4), 4503)
+        self.assertEqual(client.wait_closed(), 4503)
         self.assertGreater(time.monotonic() - started, 2)
         door.gateway.answer_hello = True
         door.gateway.ping_every = 0.5
         door.gateway.listen()
         door.gateway.wait_ack(door.gateway.seq)
-        wait_until(lambda: '"state":"live"' in door.log().split('"state":"sealed"')[-1])
+        wait_for(self, "life", lambda: '"state":"live"' in door.log().split('"state":"sealed"')[-1])
         door.connect(token).close()
 
 
@@ -292,7 +293,7 @@ class Agent(DoorTest):
         agent.close()
         door.gateway.wait("AGENT", agent="ended")
         door.gateway.vanish()
-        self.assertEqual(door.process.wait(timeout=6), 0)
+        self.assertEqual(door.process.wait(PATIENCE_S), 0)
 
     def test_without_a_gateway_it_ends_when_its_sandbox_must_have(self):
         door = self.door(stale_s=1, seal_s=2, life_s=3)
@@ -362,7 +363,7 @@ class Sandbox(DoorTest):
         door.refused(token, path="/" + token)
         door.gateway.vanish()
         door.gateway.listen()
-        wait_until(lambda: len(door.gateway.hellos) > 1)
+        wait_for(self, "a new HELLO", lambda: len(door.gateway.hellos) > 1)
         texts = [door.log()]
         for name in ("cmdline", "environ"):
             with open("/proc/%d/%s" % (door.process.pid, name)) as file:
@@ -385,7 +386,7 @@ class Sandbox(DoorTest):
     def test_sigterm_ends_it(self):
         door = self.door()
         door.process.send_signal(signal.SIGTERM)
-        self.assertIsNotNone(door.process.wait(timeout=3))
+        self.assertIsNotNone(door.process.wait(PATIENCE_S))
 
     def test_a_bad_spec_is_refused(self):
         for change in ({"secret": "short"}, {"unknown": 1}, {"ep": 0}, {"transport": "pigeon:1"},
@@ -393,7 +394,7 @@ class Sandbox(DoorTest):
             door = self.door(start=False)
             door.spec.update(change)
             door.start(wait=False)
-            self.assertEqual(door.process.wait(timeout=5), 1, change)
+            self.assertEqual(door.process.wait(PATIENCE_S), 1, change)
             self.assertNotIn(door.secret, door.log())
 
     def test_help_and_version_work(self):
@@ -439,7 +440,7 @@ class Flood(DoorTest):
         flood = [self.idle(door, "127.0.0.1") for _ in range(150)]
         others = [self.idle(door, f"127.0.0.{n}") for n in range(10, 20)]
         self.assertEqual(oldest.wait_closed(), 4503)
-        flood[80].settimeout(5)
+        flood[80].settimeout(PATIENCE_S)
         self.assertEqual(flood[80].recv(1), b"")
         waits.send_text(json.dumps({"type": "auth", "token": door.grant()}))
         self.assertEqual(json.loads(waits.recv()[1])["type"], "ready")
@@ -472,10 +473,10 @@ class Flood(DoorTest):
             noise = bytes((seed >> (i % 23)) * (i + 7) & 0xFF for i in range(1 + seed % 900))
             try:
                 if round_number % 3 == 0:
-                    with socket.create_connection(("127.0.0.1", door.port), timeout=2) as sock:
+                    with socket.create_connection(("127.0.0.1", door.port), PATIENCE_S) as sock:
                         sock.sendall(noise)
                     continue
-                client = door.open(token if round_number % 3 == 1 else None, timeout=5)
+                client = door.open(token if round_number % 3 == 1 else None)
                 client.send_raw(noise)
                 client.close()
             except (OSError, ws.WsError):

@@ -6,11 +6,11 @@ import signal
 import socket
 import ssl
 import subprocess
-import time
 import unittest
 import urllib.parse
 
 from gateway import Gateway
+from waiting import wait_for
 from ws import WsClient
 
 
@@ -35,8 +35,7 @@ def served_certificate(endpoint):
 class InternalCa(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.gateway = Gateway({"door": {"tls": "internal-ca"}})
-        cls.addClassCleanup(cls.gateway.cleanup)
+        cls.gateway = Gateway.for_class(cls, {"door": {"tls": "internal-ca"}})
 
     def open(self):
         return self.gateway.open(self.gateway.new_chat()["chat_id"], lease={})
@@ -117,9 +116,7 @@ class RenewedCa(unittest.TestCase):
         """SIGHUP, and the CA that is the first in ca.pem then."""
         seen = len(gateway.log_lines("reloaded"))
         gateway.process.send_signal(signal.SIGHUP)
-        deadline = time.monotonic() + 10
-        while len(gateway.log_lines("reloaded")) == seen and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_for(self, "the reload", lambda: len(gateway.log_lines("reloaded")) > seen)
         with open(os.path.join(gateway.dir, "certs", "ca.pem"), encoding="ascii") as text:
             return text.read()
 
@@ -159,9 +156,7 @@ class RenewedCa(unittest.TestCase):
         with open(gateway.config, "a", encoding="utf-8") as out:
             out.write("no_such_key: 1\n")
         gateway.process.send_signal(signal.SIGHUP)
-        deadline = time.monotonic() + 10
-        while not os.path.exists(os.path.join(certs, "ca.pem")) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_for(self, "a new CA", lambda: os.path.exists(os.path.join(certs, "ca.pem")))
         _, grant = gateway.open(gateway.new_chat()["chat_id"], lease={})
         fresh = grant["endpoint"]["ca_pem"]
         self.assertTrue(fresh.endswith(old) and fresh != old)
@@ -193,9 +188,7 @@ class RenewedCa(unittest.TestCase):
         with open(path, "w", encoding="ascii") as out:
             out.write("nonsense")
         gateway.process.send_signal(signal.SIGHUP)
-        deadline = time.monotonic() + 10
-        while not gateway.log_lines("reload_failed") and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_for(self, "the refusal", lambda: gateway.log_lines("reload_failed"))
         _, grant = gateway.open(gateway.new_chat()["chat_id"], lease={})
         self.assertEqual(grant["endpoint"]["ca_pem"], good)
         echo(self, gateway.connect(grant, ssl_context=trusting(good)), "as before")
@@ -236,9 +229,7 @@ class Files(unittest.TestCase):
         client = gateway.connect(before, ssl_context=trusting(old))
         self.make_pair(gateway.dir)
         gateway.process.send_signal(signal.SIGHUP)
-        deadline = time.monotonic() + 10
-        while not gateway.log_lines("reloaded") and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_for(self, "the reload", lambda: gateway.log_lines("reloaded"))
         _, grant = gateway.open(gateway.new_chat()["chat_id"], lease={})
         with open(cert, encoding="ascii") as text:
             echo(self, gateway.connect(grant, ssl_context=trusting(text.read())), "new")

@@ -14,65 +14,26 @@ import unittest
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
-from engines import SHELL, DockerEngine, LocalEngine, Shell
+from compiling import compile_c
+from engines import SHELL, Shell, on_each_engine
 from gateway import BIN, Gateway
 from test_logs import Follower
 
 
 # Who drops the last of such a socket, which nobody reads, waits for a minute: the door, if we are quick.
 LINGERER = r"""
-#include <netinet/in.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/un.h>
-#include <unistd.h>
-
-static int full(int listener)
-{
-    struct sockaddr_in at;
-    socklen_t len = sizeof at;
-    static char data[65536];
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    getsockname(listener, (void *)&at, &len);
-    connect(fd, (void *)&at, sizeof at);
-    while (send(fd, data, sizeof data, MSG_DONTWAIT) > 0)
-        ;
-    if (setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 60}, sizeof(struct linger)) < 0)
-        perror("setsockopt");
-    return fd;
-}
-
-static void nothing(int sig)
-{
-}
+#include "lingering.h"
 
 int main(void)
 {
-    union { char space[CMSG_SPACE(sizeof(int))]; struct cmsghdr h; } c = {0};
-    struct iovec iov = {"x", 1};
-    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = sizeof c};
-    struct sockaddr_un door = {AF_UNIX, "/run/leasehold/agent.sock"};
-    struct itimerval often = {{0, 20000}, {0, 20000}}, never = {0};
-    int listener = socket(AF_INET, SOCK_STREAM, 0), sent = 0;
-    listen(listener, 200);
+    int listener = lingering_listen(), sent = 0;
     if (fork() == 0) {
         close(0), close(1), close(2);
         sleep(20);
         return 0;
     }
-    signal(SIGALRM, nothing);
-    for (int i = 0; i < 20; i++) {
-        int fd = full(listener), to = socket(AF_UNIX, SOCK_STREAM, 0);
-        c.h = (struct cmsghdr){CMSG_LEN(sizeof fd), SOL_SOCKET, SCM_RIGHTS};
-        memcpy(CMSG_DATA(&c.h), &fd, sizeof fd);
-        sent += connect(to, (void *)&door, sizeof door) == 0 && sendmsg(to, &m, MSG_NOSIGNAL) == 1;
-        setitimer(ITIMER_REAL, &often, NULL); /* if it was dropped already we would wait ourselves */
-        close(fd);
-        setitimer(ITIMER_REAL, &never, NULL);
-    }
+    for (int i = 0; i < 20; i++)
+        sent += lingering_send(lingering_connect("/run/leasehold/agent.sock"), listener);
     printf("sent %d\n", sent > 0);
     return 0;
 }
@@ -225,13 +186,11 @@ class Contract:
         gateway = self.start()
         shell = self.shell()
         [files] = glob.glob(os.path.join(gateway.dir, "data", "workspaces", "*", "chats", "*", "files"))
-        program = os.path.join(files, "lingerer")
-        subprocess.run(["gcc", "-x", "c", "-w", "-static", "-o", program, "-"],
-                       input=LINGERER, text=True, check=True)
+        compile_c(LINGERER, os.path.join(files, "lingerer"), "-static")
         self.assertEqual(shell.run("/workspace/chat/lingerer"), (0, ["sent 1"]))
         gateway.expect(200, "POST", "/leases/revoke",
                        {"selector": {"session_id": self.sandbox["session_id"]}, "wait_ms": 5000})
-        self.assertEqual(shell.client.wait_closed(5), 4403)
+        self.assertEqual(shell.client.wait_closed(), 4403)
         _, grant = gateway.open(self.chat, lease={}, profile="shell")
         client = gateway.connect(grant)
         self.addCleanup(client.close)
@@ -397,12 +356,8 @@ class Contract:
         self.assertEqual(len(self.running()), 1)
         gateway.expect(200, "POST", f"/sandboxes/{sandbox['session_id']}/stop", {})
 
-class OnLocal(Contract, LocalEngine, unittest.TestCase):
-    pass
 
-
-class OnDocker(Contract, DockerEngine, unittest.TestCase):
-    pass
+OnLocal, OnDocker = on_each_engine(Contract)
 
 
 if __name__ == "__main__":

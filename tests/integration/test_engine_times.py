@@ -32,7 +32,7 @@ import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
-from engines import DockerEngine, LocalEngine
+from engines import on_each_engine
 from gateway import Gateway
 from metrics import Metrics
 
@@ -47,11 +47,16 @@ class Contract:
         chat = self.gateway.new_chat()["chat_id"]
         return self.gateway.open(chat, idle_ttl_s=idle_s)[0]
 
+    def end_soon(self, *sandboxes, idle_s=1):
+        """They have no longer, from now on."""
+        for sandbox in sandboxes:
+            self.gateway.open(sandbox["chat_id"], idle_ttl_s=idle_s)
+
     def get(self, sandbox):
         return self.gateway.expect(200, "GET", f"/sandboxes/{sandbox['session_id']}")
 
     def wait_ended(self, sandbox):
-        self.wait("its end", lambda: self.get(sandbox)["status"] in ("stopped", "failed"), 25)
+        self.wait("its end", lambda: self.get(sandbox)["status"] in ("stopped", "failed"))
         found = self.get(sandbox)
         return found["status"], found["reason"]
 
@@ -70,8 +75,9 @@ class Contract:
     def test_the_cleanup_ends_what_is_over_and_goes_on_behind_a_failure(self):
         gateway = self.start(sandbox={"cleanup_interval_seconds": 1})
         lasting = self.open()
-        over = [self.open(idle_s=1) for _ in range(3)]
+        over = [self.open() for _ in range(3)]
         let_go = self.hold(over[0])
+        self.end_soon(*over)
         for sandbox in over[1:]:
             self.assertEqual(self.wait_ended(sandbox), ("stopped", "idle"))
         self.wait("the failure", lambda: self.failed_ends(over[0]))
@@ -139,7 +145,7 @@ class Contract:
         self.assertNotEqual(new["session_id"], old["session_id"])
         client = gateway.connect(grant)
         self.addCleanup(client.close)
-        self.wait("one of them", lambda: self.sessions() == {new["session_id"]}, 25)
+        self.wait("one of them", lambda: self.sessions() == {new["session_id"]})
         client.send_text("still")
         self.assertEqual(client.recv(20)[1], b"still")
 
@@ -168,13 +174,13 @@ class Contract:
         self.assertEqual(client.recv(20)[1], b"untouched")
 
     def test_use_and_renewal_put_off_the_end(self):
-        gateway = self.start(sandbox={"ttl_seconds": 2, "cleanup_interval_seconds": 1})
-        _, grant = gateway.open(self.chat, lease={})
+        gateway = self.start(sandbox={"ttl_seconds": 5, "cleanup_interval_seconds": 1})
+        renewed, idle = self.open(), self.open()
+        used, grant = gateway.open(self.chat, lease={})
         client = gateway.connect(grant)
         self.addCleanup(client.close)
-        used = gateway.open(self.chat)[0]
-        renewed, idle = self.open(idle_s=2), self.open(idle_s=2)
-        until = time.monotonic() + 3
+        self.end_soon(renewed, idle, idle_s=5)
+        until = time.monotonic() + 7
         while time.monotonic() < until or self.get(idle)["status"] == "running":
             client.send_text("here")
             self.assertEqual(client.recv(20)[1], b"here")
@@ -184,12 +190,7 @@ class Contract:
         self.assertEqual([self.get(s)["status"] for s in (used, renewed)], ["running"] * 2)
 
 
-class OnLocal(Contract, LocalEngine, unittest.TestCase):
-    pass
-
-
-class OnDocker(Contract, DockerEngine, unittest.TestCase):
-    pass
+OnLocal, OnDocker = on_each_engine(Contract)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,7 @@ NOBODY = str(uuid.uuid4())
 class Errors(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.gateway = Gateway()
-        cls.addClassCleanup(cls.gateway.cleanup)
+        cls.gateway = Gateway.for_class(cls)
         cls.user, cls.other = str(uuid.uuid4()), str(uuid.uuid4())
         cls.bot = cls.gateway.new_key(allowed_users=[cls.user])
         cls.viewer = cls.gateway.new_key("viewer")
@@ -341,8 +340,7 @@ class Killers(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.gateway = Gateway()
-        cls.addClassCleanup(cls.gateway.cleanup)
+        cls.gateway = Gateway.for_class(cls)
         address = urllib.parse.urlsplit(cls.gateway.url)
         cls.address = (address.hostname, address.port)
 

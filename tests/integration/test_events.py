@@ -8,6 +8,7 @@ import uuid
 
 from bot import Bot
 from gateway import Gateway
+from waiting import until
 from ws import WsClosed, WsError
 
 WIDE = {"lease": {"per_user": 100000, "per_session": 100000}}
@@ -21,8 +22,7 @@ def names(events):
 class Watched(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.gateway = Gateway(WIDE)
-        cls.addClassCleanup(cls.gateway.cleanup)
+        cls.gateway = Gateway.for_class(cls, WIDE)
 
     def bot(self, key=None, gateway=None, **options):
         gateway = gateway or self.gateway
@@ -358,9 +358,7 @@ class Killed(unittest.TestCase):
         for thread in threads[len(readers):]:
             thread.join(30)
         newest = Bot(self, gateway, gateway.admin_key).subscribe("all")
-        deadline = time.monotonic() + 30
-        while min(r.cursor for r in readers) < newest and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: min(r.cursor for r in readers) >= newest)
         for reader in readers:
             reader.over.set()
             reader.join(30)

@@ -14,6 +14,7 @@ import unittest
 import urllib.request
 
 from gateway import ROOT, Gateway
+from waiting import until
 
 EXAMPLES = os.path.join(ROOT, "docs", "examples")
 NODE_PACKAGES = os.path.join(ROOT, "build", "example-bot")
@@ -209,12 +210,9 @@ class Chat(unittest.TestCase):
 
     def reply(self, person, seen):
         """The first thing shown to her behind the number `seen`: (number, text)."""
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            shown = self.ask(f"/shown?person={person}&after={seen}")
-            if shown:
-                return shown[0]["n"], shown[0]["text"]
-            time.sleep(0.05)
+        shown = until(lambda: self.ask(f"/shown?person={person}&after={seen}"))
+        if shown:
+            return shown[0]["n"], shown[0]["text"]
         with open(os.path.join(self.gateway.dir, "bot.log"), encoding="utf-8") as log:
             raise AssertionError(f"no reply; the bot's log:\n{log.read()}")
 

@@ -14,6 +14,7 @@ import uuid
 
 from files import FileClient, random_name, recount
 from gateway import Gateway
+from waiting import wait_equal
 
 MIB = 1024 * 1024
 LONG_AGO = 1_600_000_000
@@ -28,17 +29,10 @@ class FileCase(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.gateway = Gateway(cls.overrides)
-        cls.addClassCleanup(cls.gateway.cleanup)
+        cls.gateway = Gateway.for_class(cls, cls.overrides)
 
     def setUp(self):
         self.client = FileClient(self.gateway)
-
-    def eventually(self, want, read, timeout=20):
-        end = time.monotonic() + timeout
-        while read() != want and time.monotonic() < end:
-            time.sleep(0.05)
-        self.assertEqual(read(), want)
 
     def assert_problem(self, answer, status, code):
         got, body = answer[0], answer[-1]
@@ -181,7 +175,7 @@ class Put(FileCase):
             self.assertEqual(sock.recv(4000).split()[1], b"100")
             path = f"/chats/{self.client.chat_id}"
             self.assertEqual(self.client.ask("DELETE", path)[0], 204)
-            self.eventually([], lambda: os.listdir(quarantine))
+            wait_equal(self, [], lambda: os.listdir(quarantine))
             sock.sendall(b"abc")
             answer = sock.recv(4000)
         self.assertEqual(answer.split()[1], b"404", answer)
@@ -192,7 +186,7 @@ class Put(FileCase):
         for sent in (0, 1, 300000, MIB - 1):
             with self.client.begin_put("torn", MIB) as sock:
                 sock.sendall(b"x" * sent)
-        self.eventually([], lambda: [self.client.names(), *self.client.strays()][1:])
+        wait_equal(self, [], lambda: [self.client.names(), *self.client.strays()][1:])
         self.assertEqual(self.client.names(), [])
         self.assertEqual(self.client.used(), before)
         self.assertEqual(self.client.get("torn")[0], 404)
@@ -655,7 +649,7 @@ class Long(FileCase):
             # It is there, whichever content it has.
             for condition, status in (("If-Match", 200), ("If-None-Match", 304)):
                 self.assertEqual(self.client.get("long", {condition: "*"}, method="HEAD")[0], status)
-            self.eventually(f'"{want}"', lambda: self.etag("long"), timeout=60)
+            wait_equal(self, f'"{want}"', lambda: self.etag("long"), 60)
             self.assertEqual([f["sha256"] for f in self.client.list()], [want])
         self.assertEqual(self.client.get("long", {"If-None-Match": f'"{want}"'})[0], 304)
         part = {"Range": "bytes=0-3", "If-Range": f'"{want}"'}

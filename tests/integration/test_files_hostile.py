@@ -13,6 +13,7 @@ import unittest
 from files import FileClient, recount
 from gateway import BIN, Gateway
 from loop_disk import mount_data
+from waiting import wait_equal
 
 RACE_S = float(os.environ.get("LEASEHOLD_RACE_S", "5"))
 MIB = 1024 * 1024
@@ -167,10 +168,7 @@ class Kills(unittest.TestCase):
         self.client.put("sweeps", b"1")
         self.assertEqual(self.client.strays(), [])
         user = self.client.chat["user_id"]
-        end = time.monotonic() + 30
-        while self.client.used() != recount(self.gateway, user) and time.monotonic() < end:
-            time.sleep(0.2)
-        self.assertEqual(self.client.used(), recount(self.gateway, user))
+        wait_equal(self, 0, lambda: self.client.used() - recount(self.gateway, user))
 
     def assert_whole(self):
         rows = {item["name"]: item for item in self.client.list("?limit=200")}

@@ -3,11 +3,11 @@
 import os
 import shutil
 import subprocess
-import time
 import unittest
 
 from gateway import Gateway
 from metrics import Metrics
+from waiting import wait_equal, wait_for
 from ws import WsClosed
 
 # Two sizes of the block, so that not a byte is left; and again for whatever comes free.
@@ -107,12 +107,6 @@ class Case(unittest.TestCase):
         status, _, answer = self.gateway.rest(method, path, body)
         self.assertEqual((status, answer.get("code")), (507, "storage_full"), (path, answer))
 
-    def wait_until(self, condition, seconds=20):
-        deadline = time.monotonic() + seconds
-        while not condition():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.1)
-
     def is_ready(self):
         return self.gateway.rest("GET", "//readyz", key="")[0] == 200
 
@@ -151,17 +145,15 @@ class FullDisk(Case):
         gateway.expect(204, "DELETE", "/api-keys/" + key["key_id"])
         self.assertEqual(idle_client.wait_closed(20), 4408)
         self.assertEqual(short_client.wait_closed(20), 4401)
-        self.wait_until(
-            lambda: gateway.expect(200, "GET", f"/sandboxes/{idle['session_id']}")["status"]
-            == "stopped"
-        )
+        path = f"/sandboxes/{idle['session_id']}"
+        wait_equal(self, "stopped", lambda: gateway.expect(200, "GET", path)["status"])
         self.assertEqual(self.talk(kept_client, "kept"), "kept")
         self.assertFalse(self.is_ready())
 
         gateway.expect(200, "POST", f"/sandboxes/{filler['session_id']}/stop", {"grace_s": 0})
         self.assert_refused("POST", "/leases", {"session_id": kept["session_id"]})
         gateway.expect(204, "DELETE", "/chats/" + filler["chat_id"])
-        self.wait_until(self.is_ready)
+        wait_for(self, "readiness", self.is_ready)
         gateway.expect(201, "POST", "/leases", {"session_id": kept["session_id"]})
         self.session()
         self.assertEqual(len(gateway.log_lines("store_reserve_whole")), 1)
@@ -182,7 +174,7 @@ class FullDisk(Case):
         gateway.kill9()
         gateway.start()
         self.assertFalse(self.is_ready())
-        self.wait_until(lambda: self.revoke(grant)[0] == 200)
+        wait_equal(self, 200, lambda: self.revoke(grant)[0])
         with self.assertRaises(WsClosed) as closed:
             self.talk(client, "cut")
         self.assertEqual(closed.exception.code, 4403)

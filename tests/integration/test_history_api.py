@@ -20,8 +20,7 @@ def read(path):
 class History(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.gateway = Gateway()
-        cls.addClassCleanup(cls.gateway.cleanup)
+        cls.gateway = Gateway.for_class(cls)
 
     def setUp(self):
         self.user = str(uuid.uuid4())

@@ -1,7 +1,6 @@
 """What is said at a door comes into the chat's history exactly once, whatever is killed or full."""
 
 import glob
-import hashlib
 import json
 import os
 import random

@@ -20,8 +20,9 @@ import time
 import unittest
 import warnings
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from support.ws import (
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from waiting import PATIENCE_S, wait_equal, wait_for
+from ws import (
     OP_BINARY,
     OP_CLOSE,
     OP_CONT,
@@ -230,25 +231,18 @@ class ServerCase(unittest.TestCase):
         with Client(self.server) as c:
             self.assertEqual(c.ask(request("GET", "/stat"))[0], 200)
 
+    def is_idle(self):
+        before = self.server.busy_s()
+        time.sleep(0.2)
+        return self.server.busy_s() - before < 0.08
+
     def assert_idle(self):
         """It neither runs nor waits for a CPU. Who spins does one of the two all the time."""
-        for _ in range(5):
-            before = self.server.busy_s()
-            time.sleep(0.2)
-            busy = self.server.busy_s() - before
-            if busy < 0.08:
-                return
-        self.fail(f"busy for {busy:.3f} of 0.2 s")
+        wait_for(self, "a moment in which it does nothing", self.is_idle)
 
     def stat(self):
         with Client(self.server) as c:
             return json.loads(c.ask(request("GET", "/stat"))[2])
-
-    def eventually(self, want, read, timeout=15):
-        end = time.monotonic() + timeout
-        while read() != want and time.monotonic() < end:
-            time.sleep(0.05)
-        self.assertEqual(read(), want)
 
     def assert_echo(self, answer, method, path, body=b""):
         self.assertIsNotNone(answer, (method, path, len(body)))
@@ -473,7 +467,7 @@ class Connections(ServerCase):
             c = Client(self.server)
             c.send(request("POST", "/r/1?delay=300", b"x"))
             c.sock.close()
-        self.eventually(1, lambda: self.stat()["open"])
+        wait_equal(self, 1, lambda: self.stat()["open"])
 
     def test_a_peer_that_resets(self):
         for _ in range(50):
@@ -481,7 +475,7 @@ class Connections(ServerCase):
             c.send(request("GET", "/r/1?size=1000000"))
             c.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             c.sock.close()
-        self.eventually(1, lambda: self.stat()["open"])
+        wait_equal(self, 1, lambda: self.stat()["open"])
 
     def test_a_peer_that_closes_its_sending_side_still_gets_its_answers(self):
         for local in (False, True):
@@ -497,7 +491,7 @@ class Connections(ServerCase):
                 c.send(request("GET", "/r/1?size=20000000"))
                 c.sends_no_more()
                 self.assertEqual(len(c.answer()[2]), 20000000)
-        self.eventually(1, lambda: self.stat()["open"])
+        wait_equal(self, 1, lambda: self.stat()["open"])
 
     def test_input_while_output_is_stuck_costs_no_cpu(self):
         for local in (False, True):
@@ -622,13 +616,13 @@ class ZDeadlines(ServerCase):
 
     def test_slow_peers_are_cut(self):
         slow = SLOW[0]
-        self.eventually(True, lambda: slow.idle_answer is not None, timeout=45)
+        wait_equal(self, True, lambda: slow.idle_answer is not None, 45)
         self.assertEqual(set(slow.cut_s), {"head", "body"})
         for took in slow.cut_s.values():
             self.assertGreater(took, 25)
             self.assertLess(took, 40)
         self.assert_echo(slow.idle_answer, "GET", "/r/2")
-        self.eventually(1, lambda: self.stat()["open"], timeout=20)
+        wait_equal(self, 1, lambda: self.stat()["open"])
         slow.stopped.set()
         slow.thread.join()
 
@@ -638,7 +632,7 @@ class Descriptors(ServerCase):
 
     def test_running_out_rests_and_recovers(self):
         socks = [socket.create_connection(("127.0.0.1", self.server.port)) for _ in range(400)]
-        self.eventually(True, lambda: "accept_paused" in self.server.logged())
+        wait_equal(self, True, lambda: "accept_paused" in self.server.logged())
         self.assert_idle()
         for sock in socks:
             sock.close()
@@ -651,7 +645,7 @@ class DescriptorsTaken(ServerCase):
     def test_running_out_rests_and_recovers(self):
         resource.prlimit(self.server.process.pid, resource.RLIMIT_NOFILE, (40, 40))
         socks = [socket.create_connection(("127.0.0.1", self.server.port)) for _ in range(100)]
-        self.eventually(True, lambda: "Too many open files" in self.server.logged())
+        wait_equal(self, True, lambda: "Too many open files" in self.server.logged())
         self.assert_idle()
         for sock in socks:
             sock.close()
@@ -733,7 +727,7 @@ class TlsConnections(ServerCase):
     def test_the_end_of_the_stream_is_told(self):
         with socket.create_connection(("127.0.0.1", self.server.port)) as sock:
             with trusting().wrap_socket(sock, suppress_ragged_eofs=False) as c:
-                c.settimeout(5)
+                c.settimeout(PATIENCE_S)
                 begin = time.monotonic()
                 c.sendall(request("GET", "/r/1?now", headers=["Connection: close"]))
                 while c.recv(65536):
@@ -769,7 +763,7 @@ class WebSockets(ServerCase):
             ssl_context=trusting() if self.tls else None,
         )
         self.addCleanup(c.sock.close)
-        self.assertEqual(c.recv(timeout=5), (OP_TEXT, protocol.encode()))
+        self.assertEqual(c.recv(), (OP_TEXT, protocol.encode()))
         return c
 
     def refused(self, **more):
@@ -789,25 +783,25 @@ class WebSockets(ServerCase):
         c = self.open()
         for size in (0, 1, 125, 126, 65535, 65536, 256 * 1024):
             c.send_text("m" * size)
-            self.assertEqual(c.recv(timeout=5), (OP_TEXT, b"m" * size))
+            self.assertEqual(c.recv(), (OP_TEXT, b"m" * size))
         c.sock.sendall(masked(OP_TEXT, b"ab", fin=False) + masked(OP_PING, b"p"))
         c.sock.sendall(masked(OP_CONT, b"", fin=False) + masked(OP_CONT, b"cd"))
         self.assertEqual(self.frames(c, 2), [(OP_PONG, b"p"), (OP_TEXT, b"abcd")])
 
     @staticmethod
     def frames(c, n):
-        return [c.recv_frame(timeout=5)[-2:] for _ in range(n)]
+        return [c.recv_frame()[-2:] for _ in range(n)]
 
     def test_frames_in_single_bytes(self):
         c = self.open()
         for byte in masked(OP_TEXT, b"x" * 130):
             c.sock.sendall(bytes([byte]))
-        self.assertEqual(c.recv(timeout=5), (OP_TEXT, b"x" * 130))
+        self.assertEqual(c.recv(), (OP_TEXT, b"x" * 130))
 
     def closed_with(self, data, **more):
         c = self.open(**more)
         c.sock.sendall(data)
-        return c.wait_closed(timeout=5)
+        return c.wait_closed()
 
     def test_what_is_against_the_protocol(self):
         self.assertEqual(self.closed_with(frame(OP_TEXT, b"x")), 1002)  # not masked
@@ -837,30 +831,30 @@ class WebSockets(ServerCase):
         for code in (1000, 1013, 4401):
             c = self.open()
             c.send_text(f"close {code}")
-            self.assertEqual(c.wait_closed(timeout=5), code)
+            self.assertEqual(c.wait_closed(), code)
         c = self.open()
         c.sock.sendall(masked(OP_CLOSE, (1000).to_bytes(2, "big")))
-        self.assertEqual(c.wait_closed(timeout=5), 1000)
-        self.eventually(4, lambda: self.stat()["closed"])
+        self.assertEqual(c.wait_closed(), 1000)
+        wait_equal(self, 4, lambda: self.stat()["closed"])
 
     def test_a_peer_that_ignores_the_close(self):
         c = self.open()
         c.send_text("close 4403")
         time.sleep(0.2)
-        self.eventually(1, lambda: self.stat()["closed"], timeout=6)
+        wait_equal(self, 1, lambda: self.stat()["closed"])
 
     def test_a_slow_reader_is_closed_with_1013(self):
         c = self.open()
         c.send_text("flood 2000")
         time.sleep(0.5)
         self.assertEqual(c.wait_closed(timeout=10), 1013)
-        self.eventually(1, lambda: self.stat()["closed"])
+        wait_equal(self, 1, lambda: self.stat()["closed"])
 
     def test_a_flood_below_the_cap_arrives(self):
         c = self.open(self.control, local=True)
         c.send_text("flood 100")
         for _ in range(100):
-            self.assertEqual(len(c.recv(timeout=5)[1]), 65536)
+            self.assertEqual(len(c.recv()[1]), 65536)
 
     def test_handshakes_that_are_none(self):
         base = ["Connection: Upgrade", "Upgrade: websocket", f"Sec-WebSocket-Protocol: {self.bots}"]

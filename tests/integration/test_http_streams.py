@@ -5,6 +5,7 @@ import socket
 import time
 
 from test_http_server import MIB, Client, ServerCase, djb2, request
+from waiting import wait_equal
 
 PIECE = 256 * 1024
 RSS_AIR = 24 * MIB
@@ -86,13 +87,13 @@ class Streams(ServerCase):
             with Client(self.server) as c:
                 c.send(request("PUT", "/in/1", b"x" * 400000)[:-1])
                 # Closing may reset the connection, and with that what has not been read yet.
-                self.eventually(2, lambda: self.stat()["open"])
-            self.eventually(n, lambda: self.stat()["gone"])
+                wait_equal(self, 2, lambda: self.stat()["open"])
+            wait_equal(self, n, lambda: self.stat()["gone"])
         with Client(self.server) as c:
             c.send(request("GET", "/out/1?out=50000000"))
             c.sock.recv(1000)
-        self.eventually(4, lambda: self.stat()["gone"])
-        self.eventually(1, lambda: self.stat()["open"])
+        wait_equal(self, 4, lambda: self.stat()["gone"])
+        wait_equal(self, 1, lambda: self.stat()["open"])
 
     def test_answers_of_known_length(self):
         with Client(self.server) as c:
@@ -163,7 +164,7 @@ class Streams(ServerCase):
         with Client(self.server) as c:
             c.send(request("GET", "/out/1?out=900000000&unknown"))
             c.sock.recv(1000)
-        self.eventually(1, lambda: self.stat()["gone"])
+        wait_equal(self, 1, lambda: self.stat()["gone"])
 
 
 class StreamsByTls(Streams):

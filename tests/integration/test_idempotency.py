@@ -1,6 +1,7 @@
 """Idempotency-Key: a request sent again is answered again, not done again, also after kill -9."""
 
 import base64
+import contextlib
 import http.client
 import json
 import os
@@ -12,6 +13,7 @@ import unittest
 import uuid
 
 from gateway import Gateway
+from waiting import until, wait_equal
 
 REPLAYED = "Idempotent-Replayed"
 
@@ -38,8 +40,7 @@ class Keyed:
 class Answers(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.gateway = Gateway()
-        cls.addClassCleanup(cls.gateway.cleanup)
+        cls.gateway = Gateway.for_class(cls)
         cls.user = str(uuid.uuid4())
 
     def same(self, keyed, path, body, status):
@@ -305,15 +306,12 @@ class Records(unittest.TestCase):
             db.execute("UPDATE idempotency SET created_at = created_at - 86400000")
         db.close()
         gateway.start()
-        deadline = time.monotonic() + 20
-        while True:
-            with self.database(gateway) as db:
-                [(n,)] = db.execute("SELECT COUNT(*) FROM idempotency").fetchall()
-            db.close()
-            if n == 0:
-                break
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.1)
+
+        def kept():
+            with contextlib.closing(self.database(gateway)) as db:
+                return db.execute("SELECT COUNT(*) FROM idempotency").fetchone()[0]
+
+        wait_equal(self, 0, kept)
 
 
 class Killed(unittest.TestCase):
@@ -371,7 +369,7 @@ class Killed(unittest.TestCase):
             time.sleep(dice.uniform(0.02, 0.6))
             self.gateway.kill9()
             self.gateway.start()
-        time.sleep(0.5)
+        until(lambda: len(self.answers) > self.CLIENTS)
         stop.set()
         for thread in threads:
             thread.join(120)

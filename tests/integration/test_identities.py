@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from bot import Bot
 from gateway import ROOT, Gateway
+from waiting import until
 from ws import WsHandshakeError
 
 ISSUER, AUDIENCE = "https://login.example", "leasehold"
@@ -78,9 +79,7 @@ class Issuer:
 def hup(gateway, event):
     seen = len(gateway.log_lines(event))
     gateway.process.send_signal(signal.SIGHUP)
-    deadline = time.monotonic() + 10
-    while len(gateway.log_lines(event)) == seen and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until(lambda: len(gateway.log_lines(event)) > seen)
 
 
 class Trusting(unittest.TestCase):
@@ -89,8 +88,7 @@ class Trusting(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.issuer = Issuer()
-        cls.gateway = Gateway(start=False)
-        cls.addClassCleanup(cls.gateway.cleanup)
+        cls.gateway = Gateway.for_class(cls, start=False)
         with open(os.path.join(cls.gateway.dir, "issuer.keys"), "w", encoding="ascii") as out:
             out.write(cls.keys())
         cls.gateway.edit_config({"security": {"jwt": {
@@ -315,8 +313,7 @@ class Tls(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.user = str(uuid.uuid4())
-        cls.gateway = Gateway(start=False)
-        cls.addClassCleanup(cls.gateway.cleanup)
+        cls.gateway = Gateway.for_class(cls, start=False)
         cls.certs = os.path.join(cls.gateway.dir, "tls")
         issue(cls.certs, "server", "localhost", "127.0.0.1")
         for name in ("ops.example", "bot.example", "stranger.example"):

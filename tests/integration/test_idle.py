@@ -4,6 +4,7 @@ import time
 import unittest
 
 from gateway import Gateway
+from waiting import wait_for
 
 
 def echo(test, client, line):
@@ -20,14 +21,10 @@ class Idle(unittest.TestCase):
     def status(self, session):
         return self.gateway.expect(200, "GET", f"/sandboxes/{session}")
 
-    def wait_ended(self, session, seconds=20):
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            now = self.status(session)
-            if now["status"] in ("stopped", "failed"):
-                return now
-            time.sleep(0.05)
-        self.fail(f"still {now['status']}")
+    def wait_ended(self, session):
+        ended = lambda: self.status(session)["status"] in ("stopped", "failed")
+        wait_for(self, "the sandbox's end", ended)
+        return self.status(session)
 
     def test_an_idle_sandbox_is_stopped_its_clients_closed_with_4408_and_nothing_left(self):
         self.start(ttl_seconds=2)

@@ -21,8 +21,7 @@ def claims_of(token):
 class Introspect(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.gateway = Gateway()
-        cls.addClassCleanup(cls.gateway.cleanup)
+        cls.gateway = Gateway.for_class(cls)
         cls.chat = cls.gateway.new_chat()
         cls.sandbox, _ = cls.gateway.open(cls.chat["chat_id"])
 

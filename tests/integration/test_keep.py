@@ -17,8 +17,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import keep_sandbox
 import without_root
 from fake_door import LINE_MAX, Ended
-from keep_sandbox import (LOG_MAX, Sandbox, SandboxTest, cgroups_of, processes_with, start_ticks,
-                          wait_until)
+from keep_sandbox import (LOG_MAX, Sandbox, SandboxTest, cgroups_of, processes_with, start_ticks)
+from waiting import until
 
 DEMO = ["/run/leasehold/demo-agent"]
 PYTHON = "/usr/bin/python3"
@@ -136,8 +136,8 @@ class Life(SandboxTest):
                 time.sleep(step / 4000)
                 sandbox.signal(signal.SIGKILL)
                 sandbox.wait()
-                self.assertTrue(wait_until(lambda: not processes_with(sandbox.session)))
-                self.assertTrue(wait_until(lambda: not cgroups_of(sandbox.session)))
+                self.assertTrue(until(lambda: not processes_with(sandbox.session)))
+                self.assertTrue(until(lambda: not cgroups_of(sandbox.session)))
 
     def test_stop_kills_an_agent_that_ignores_it(self):
         self.start(["/bin/sh", "-c", "trap '' TERM; echo up; while :; do sleep 1; done"],
@@ -186,7 +186,7 @@ class Life(SandboxTest):
         self.start(DEMO)
         pid, ticks = map(int, self.sandbox.file("keep.pid").split())
         self.assertEqual((pid, ticks), (self.sandbox.pid, start_ticks(pid)))
-        self.assertTrue(wait_until(lambda: self.sandbox.file("keep.state") == "running\n"))
+        self.assertTrue(until(lambda: self.sandbox.file("keep.state") == "running\n"))
         second = Sandbox()
         self.addCleanup(second.close)
         second.run = self.sandbox.run
@@ -213,9 +213,9 @@ class Life(SandboxTest):
         init = self.sandbox.init_pid()
         self.sandbox.signal(signal.SIGKILL)
         self.assertEqual(self.sandbox.wait(), -signal.SIGKILL)
-        self.assertTrue(wait_until(lambda: not processes_with(marker)))
-        self.assertTrue(wait_until(lambda: start_ticks(init) is None))
-        self.assertTrue(wait_until(lambda: not cgroups_of(self.sandbox.session)))
+        self.assertTrue(until(lambda: not processes_with(marker)))
+        self.assertTrue(until(lambda: start_ticks(init) is None))
+        self.assertTrue(until(lambda: not cgroups_of(self.sandbox.session)))
         self.assertEqual(mounts_of(self.sandbox), [])
 
     def test_kill_9_of_leasekeep_leaves_nothing(self):
@@ -241,7 +241,7 @@ class Life(SandboxTest):
     def test_kill_9_of_the_guard_leaves_nothing(self):
         guard = self.start_with_guard()
         os.kill(guard, signal.SIGKILL)
-        self.assertTrue(wait_until(lambda: start_ticks(guard) is None))
+        self.assertTrue(until(lambda: start_ticks(guard) is None))
         self.check_stopped_without_guard(guard)
 
     def test_a_stopped_guard_holds_up_no_stop(self):

@@ -17,8 +17,7 @@ def key_id_of(text):
 class Keys(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.gateway = Gateway()
-        cls.addClassCleanup(cls.gateway.cleanup)
+        cls.gateway = Gateway.for_class(cls)
 
     def setUp(self):
         self.users = [str(uuid.uuid4()) for _ in range(2)]

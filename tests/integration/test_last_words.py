@@ -8,6 +8,7 @@ import unittest
 
 import gateway
 from gateway import Gateway
+from waiting import wait_for
 from without_root import copy_programs
 
 
@@ -44,10 +45,7 @@ class LastWords(unittest.TestCase):
         return answer["detail"], event
 
     def ended(self, daemon):
-        deadline = time.monotonic() + 20
-        while not daemon.log_lines("sandbox_cleaned"):
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.02)
+        wait_for(self, "the end", lambda: daemon.log_lines("sandbox_cleaned"))
         [event] = daemon.log_lines("sandbox_ended")
         return event
 

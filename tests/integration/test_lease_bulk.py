@@ -5,14 +5,13 @@ import json
 import os
 import signal
 import threading
-import time
 import unittest
 import uuid
 
 from gateway import Gateway
+from waiting import wait_equal, wait_for
 
 MANY = {"lease": {"per_user": 100000, "per_session": 100000}}
-SETTLE_S = 20
 
 
 def kid_of(grant):
@@ -28,8 +27,7 @@ def door_pid(gateway, session_id):
 class Bulk(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.gateway = Gateway(MANY)
-        cls.addClassCleanup(cls.gateway.cleanup)
+        cls.gateway = Gateway.for_class(cls, MANY)
 
     def session(self, user=None, leases=1, key=None):
         """(chat, sandbox, grants) of a running session."""
@@ -59,10 +57,7 @@ class Bulk(unittest.TestCase):
         self.assertLessEqual({self.state(g) for g in grants}, {"pending", "active"})
 
     def assert_ended(self, *grants):
-        deadline = time.monotonic() + SETTLE_S
-        while {self.state(g) for g in grants} != {"closed"} and time.monotonic() < deadline:
-            time.sleep(0.05)
-        self.assertEqual({self.state(g) for g in grants}, {"closed"})
+        wait_equal(self, {"closed"}, lambda: {self.state(g) for g in grants})
 
     def test_a_user_loses_all_sessions_and_nobody_else_does(self):
         user = str(uuid.uuid4())
@@ -196,12 +191,7 @@ class Bulk(unittest.TestCase):
         try:
             self.revoke({"session_id": sandbox["session_id"]}, status=202, wait_ms=None)
             self.assertEqual(self.ids(f"user_id={user}&state=revoking"), expected)
-            deadline = time.monotonic() + SETTLE_S
-            while time.monotonic() < deadline:
-                if self.ids(f"user_id={user}&state=unconfirmed") == expected:
-                    break
-                time.sleep(0.1)
-            self.assertEqual(self.ids(f"user_id={user}&state=unconfirmed"), expected)
+            wait_equal(self, expected, lambda: self.ids(f"user_id={user}&state=unconfirmed"))
             self.assertEqual(self.ids(f"user_id={user}&state=revoking"), [])
             self.assertEqual({self.state(g) for g in grants}, {"unconfirmed"})
         finally:
@@ -262,10 +252,7 @@ class BulkOfAll(unittest.TestCase):
         thread = threading.Thread(target=issue)
         thread.start()
         try:
-            deadline = time.monotonic() + 20
-            while not racing:
-                self.assertLess(time.monotonic(), deadline)
-                time.sleep(0.001)
+            wait_for(self, "a lease", lambda: racing)
             answer = self.revoke({"all": True})
         finally:
             stop.set()

@@ -41,8 +41,7 @@ class Holder:
 class Binding(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.gateway = Gateway()
-        cls.addClassCleanup(cls.gateway.cleanup)
+        cls.gateway = Gateway.for_class(cls)
         cls.chat = cls.gateway.new_chat()
         cls.sandbox, _ = cls.gateway.open(cls.chat["chat_id"])
 

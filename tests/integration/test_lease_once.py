@@ -2,14 +2,13 @@
 
 import sqlite3
 import threading
-import time
 import unittest
 import os
 
 from gateway import Gateway
+from waiting import wait_for
 from ws import WsClosed, WsHandshakeError
 
-SETTLE_S = 20
 
 
 class Once(unittest.TestCase):
@@ -42,21 +41,14 @@ class Once(unittest.TestCase):
         return next(os.path.join(folder, f) for f in os.listdir(folder) if f.endswith(".db"))
 
     def wait_consumed(self, grant):
-        deadline = time.monotonic() + SETTLE_S
-        while not self.consumed_at(grant) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        self.assertGreater(self.consumed_at(grant), 0)
+        wait_for(self, "its use to be known", lambda: self.consumed_at(grant) > 0)
 
     def wait_door(self):
         """Until the door is connected: a fresh lease becomes active."""
         grant = self.grant(use="multi")
         path = f"/leases/{grant['lease']['lease_id']}"
-        deadline = time.monotonic() + SETTLE_S
-        while time.monotonic() < deadline:
-            if self.gateway.expect(200, "GET", path)["state"] == "active":
-                return
-            time.sleep(0.05)
-        self.fail("the door did not come back")
+        state = lambda: self.gateway.expect(200, "GET", path)["state"]
+        wait_for(self, "the door to come back", lambda: state() == "active")
 
     def test_it_lets_in_once_and_never_again(self):
         grant = self.grant()

@@ -1,13 +1,12 @@
 """Quotas of open leases: exact, also under many at once, freed by every end, kept over a crash."""
 
 import threading
-import time
 import unittest
 
 from gateway import Gateway
+from waiting import wait_equal
 
 LIMITS = {"lease": {"per_session": 3, "per_user": 4, "global_max": 6}}
-SETTLE_S = 20
 
 
 class Quota(unittest.TestCase):
@@ -66,9 +65,7 @@ class Quota(unittest.TestCase):
         self.assert_refused()
         self.gateway.expect((200, 202), "DELETE", f"/leases/{ids[0]}")
         self.grant()
-        deadline = time.monotonic() + SETTLE_S
-        while self.ask()[0] != 201 and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait_equal(self, 201, lambda: self.ask()[0])
         self.assert_refused()
 
     def test_the_end_of_a_session_makes_room(self):

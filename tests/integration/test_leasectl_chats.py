@@ -13,8 +13,7 @@ from gateway import BIN, Gateway
 class Commands(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.gateway = Gateway()
-        cls.addClassCleanup(cls.gateway.cleanup)
+        cls.gateway = Gateway.for_class(cls)
 
     def ctl(self, *args, code=0):
         done = self.gateway.ctl(*args)

@@ -11,8 +11,7 @@ from gateway import Gateway
 class LeasectlLists(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.gateway = Gateway()
-        cls.addClassCleanup(cls.gateway.cleanup)
+        cls.gateway = Gateway.for_class(cls)
         cls.user = str(uuid.uuid4())
 
     def ctl(self, *args, code=0, key=None):

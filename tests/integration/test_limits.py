@@ -15,17 +15,9 @@ import uuid
 import audit
 from gateway import DOOR_PROTOCOL, Gateway
 from metrics import Metrics
+from waiting import PATIENCE_S, until
 
 STORE_TRIES_S = 5  # SQLite's own timeout: held shorter than that nothing fails
-
-
-def until(condition, seconds=10):
-    deadline = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value or time.monotonic() > deadline:
-            return value
-        time.sleep(0.02)
 
 
 class StoreLock:
@@ -205,7 +197,7 @@ class Strangers(unittest.TestCase):
         address = urllib.parse.urlsplit(grant["endpoint"]["url"])
         deadline = time.monotonic() + 6
         while time.monotonic() < deadline:
-            connection = http.client.HTTPConnection(address.hostname, address.port, timeout=5)
+            connection = http.client.HTTPConnection(address.hostname, address.port, timeout=PATIENCE_S)
             connection.request(
                 "GET",
                 "/",

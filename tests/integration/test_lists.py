@@ -9,6 +9,7 @@ import unittest
 import uuid
 
 from gateway import Gateway
+from waiting import wait_equal
 from ws import WsClient
 
 
@@ -31,8 +32,7 @@ def all_pages(gateway, path, limit, key=None, between=None):
 class ChatLists(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.gateway = Gateway()
-        cls.addClassCleanup(cls.gateway.cleanup)
+        cls.gateway = Gateway.for_class(cls)
 
     def setUp(self):
         self.user = str(uuid.uuid4())
@@ -171,10 +171,7 @@ class ChatDeletion(unittest.TestCase):
         self.quarantine = os.path.join(self.gateway.dir, "data", "quarantine")
 
     def wait_empty_quarantine(self):
-        deadline = time.monotonic() + 30
-        while os.listdir(self.quarantine):
-            self.assertLess(time.monotonic(), deadline, os.listdir(self.quarantine))
-            time.sleep(0.02)
+        wait_equal(self, [], lambda: os.listdir(self.quarantine))
 
     def test_a_deleted_chat_is_gone_with_all_it_had(self):
         sandbox, grant = self.gateway.open(self.chat, lease={})
@@ -263,8 +260,7 @@ class ChatDeletion(unittest.TestCase):
 class SessionLists(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.gateway = Gateway()
-        cls.addClassCleanup(cls.gateway.cleanup)
+        cls.gateway = Gateway.for_class(cls)
         cls.user = str(uuid.uuid4())
         cls.chats = [cls.gateway.new_chat(cls.user)["chat_id"] for _ in range(2)]
         cls.ended, _ = cls.gateway.open(cls.chats[0])
@@ -333,10 +329,8 @@ class SessionLists(unittest.TestCase):
         self.gateway.expect(422, "GET", "/leases?state=lost")
 
     def wait_state(self, lease_id, state):
-        deadline = time.monotonic() + 10
-        while (got := self.gateway.expect(200, "GET", f"/leases/{lease_id}")["state"]) != state:
-            self.assertLess(time.monotonic(), deadline, got)
-            time.sleep(0.02)
+        path = f"/leases/{lease_id}"
+        wait_equal(self, state, lambda: self.gateway.expect(200, "GET", path)["state"])
 
     def test_renew_starts_the_idle_time_anew(self):
         session = self.live[1]["session_id"]
@@ -397,10 +391,7 @@ class Opening(unittest.TestCase):
         chat = gateway.new_chat()["chat_id"]
         answer = gateway.expect(202, "POST", "/sandboxes", {"chat_id": chat, "wait": False})
         path = f"/sandboxes/{answer['sandbox']['session_id']}"
-        deadline = time.monotonic() + 30
-        while gateway.expect(200, "GET", path)["status"] != "failed":
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.02)
+        wait_equal(self, "failed", lambda: gateway.expect(200, "GET", path)["status"])
         failed = gateway.expect(200, "GET", path)
         told = gateway.expect(503, "POST", "/sandboxes", {"chat_id": chat})["detail"]
         self.assertEqual((failed["reason"], failed["detail"]), ("start_failed", told))

@@ -12,6 +12,7 @@ import uuid
 
 import processes
 from gateway import Gateway
+from waiting import PATIENCE_S, until, wait_equal
 
 # Says each line on stderr and answers with it; "flood N" says N lines of 100 bytes, "burst N" the same
 # at once; "exit" ends.
@@ -68,15 +69,12 @@ class Follower:
         except Exception as failure:
             self.failure = failure
 
-    def wait_for(self, data, seconds=20):
-        end = time.monotonic() + seconds
-        while data not in self.data:
-            if time.monotonic() > end:
-                raise AssertionError(f"no {data!r} in {self.data[-200:]!r}")
-            time.sleep(0.02)
+    def wait_for(self, data):
+        if not until(lambda: data in self.data):
+            raise AssertionError(f"no {data!r} in {self.data[-200:]!r}")
 
-    def wait_end(self, seconds=20):
-        self.thread.join(seconds)
+    def wait_end(self):
+        self.thread.join(PATIENCE_S)
         if self.thread.is_alive():
             raise AssertionError("the log goes on")
         if self.failure:
@@ -106,10 +104,7 @@ class Logs(unittest.TestCase):
 
     def eventually(self, wanted, query=""):
         """leasekeep writes what it reads from a pipe: soon, not at once."""
-        end = time.monotonic() + 10
-        while (found := self.logs(query)) != wanted and time.monotonic() < end:
-            time.sleep(0.02)
-        self.assertEqual(found, wanted)
+        wait_equal(self, wanted, lambda: self.logs(query))
 
     def test_all_or_the_last_lines(self):
         self.say("one", "two", "three")

@@ -1,13 +1,12 @@
 """The main job through the running daemon: chat, sandbox, lease, direct connection, cut."""
 
-import json
 import threading
 import time
 import unittest
 import uuid
 
 from gateway import Gateway
-from ws import WsClosed
+from waiting import wait_equal
 
 
 def closed_code(client, timeout=10):
@@ -24,8 +23,7 @@ def echo(test, client, line):
 class MainJob(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.gateway = Gateway()
-        cls.addClassCleanup(cls.gateway.cleanup)
+        cls.gateway = Gateway.for_class(cls)
 
     def setUp(self):
         self.chat = self.gateway.new_chat(title="first", metadata={"a": [1, 2]})
@@ -151,13 +149,9 @@ class MainJob(unittest.TestCase):
         self.assertEqual((status, body["code"]), (409, "lease_terminal"))
 
     def wait_lease(self, lease_id, state):
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline:
-            lease = self.gateway.expect(200, "GET", f"/leases/{lease_id}")
-            if lease["state"] == state:
-                return lease
-            time.sleep(0.02)
-        self.fail(f"the lease is {lease['state']}, not {state}")
+        lease = lambda: self.gateway.expect(200, "GET", f"/leases/{lease_id}")
+        wait_equal(self, state, lambda: lease()["state"])
+        return lease()
 
     def test_revoke_by_session_cuts_every_lease_of_it_and_no_other(self):
         sandbox, one = self.open()
@@ -250,13 +244,9 @@ class MainJob(unittest.TestCase):
         client = gateway.connect(grant)
         client.send_text("bye")
         self.assertEqual(closed_code(client), 4411)
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline:
-            now = gateway.expect(200, "GET", f"/sandboxes/{sandbox['session_id']}")
-            if now["status"] == "failed":
-                break
-            time.sleep(0.02)
-        self.assertEqual((now["status"], now["reason"]), ("failed", "exited(3)"))
+        path = f"/sandboxes/{sandbox['session_id']}"
+        wait_equal(self, "failed", lambda: gateway.expect(200, "GET", path)["status"])
+        self.assertEqual(gateway.expect(200, "GET", path)["reason"], "exited(3)")
         fresh, _ = gateway.open(chat["chat_id"])
         self.assertNotEqual(fresh["session_id"], sandbox["session_id"])
         self.assertEqual(fresh["generation"], sandbox["generation"] + 1)

@@ -3,10 +3,10 @@ tools to run. FR-013 to FR-016, through the running daemon."""
 
 import os
 import shutil
-import subprocess
 import unittest
 import uuid
 
+from compiling import compile_c
 from gateway import Gateway
 
 # Answers each line, run by the shell, with one line: exit status and output.
@@ -27,12 +27,6 @@ PROFILE = {
 STATIC_TOOL = 'int puts(const char *); int main(void) { puts("MARK-of-the-tool"); return 7; }'
 
 
-def build_tool(path, *flags):
-    subprocess.run(
-        ["gcc", "-x", "c", "-o", path, *flags, "-"], input=STATIC_TOOL, text=True, check=True
-    )
-
-
 class Mounts(unittest.TestCase):
     def setUp(self):
         self.gateway = Gateway.for_test(self, {"profiles": [PROFILE]})
@@ -45,7 +39,7 @@ class Mounts(unittest.TestCase):
 
     def add_tool(self, name, *flags):
         os.makedirs(self.tools, exist_ok=True)
-        build_tool(os.path.join(self.tools, name), *flags)
+        compile_c(STATIC_TOOL, os.path.join(self.tools, name), *flags)
 
     def open(self):
         _, grant = self.gateway.open(self.chat, lease={})
@@ -99,10 +93,7 @@ class Mounts(unittest.TestCase):
     def test_a_running_user_tool_shows_no_memory_and_no_program(self):
         source = "int pause(void); int main(void) { pause(); return 0; }"
         os.makedirs(self.tools, exist_ok=True)
-        subprocess.run(
-            ["gcc", "-x", "c", "-static", "-o", os.path.join(self.tools, "wait"), "-"],
-            input=source, text=True, check=True,
-        )
+        compile_c(source, os.path.join(self.tools, "wait"), "-static")
         run = self.open()
         for what in ("exe", "mem", "maps", "root/"):
             line = (

@@ -8,7 +8,7 @@ import unittest
 
 from objects_tool import ObjectError, Store
 from s3_proxy import DROP, LOSE, Answer, Cut, Drip, FaultProxy
-from s3_servers import Rgw
+from s3_servers import start_rgw
 
 BUCKET = "faults"
 MIB = 1 << 20
@@ -33,10 +33,7 @@ def at_step(step, *answers):
 class Faults(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = Rgw()
-        cls.addClassCleanup(cls.server.stop)
-        cls.server.start()
-        cls.server.client.make_bucket(BUCKET)
+        cls.server = start_rgw(BUCKET)
 
     def setUp(self):
         self.proxy = FaultProxy(self.server.port)

@@ -11,11 +11,11 @@ import tempfile
 import unittest
 import urllib.parse
 
-from artifact_stores import start_rgw
 from artifacts import BUCKET, ArtifactTest, data_of, s3_config
 from gateway import ROOT
 from objects_tool import ObjectError, Store
 from s3_proxy import Answer, FaultProxy
+from s3_servers import start_rgw
 
 MIB = 1 << 20
 IN_PARTS = ["part_bytes=5242880", "multipart_at=5242880"]
@@ -30,7 +30,7 @@ def setUpModule():
     issue = os.path.join(ROOT, "certs", "issue.sh")
     names = [DOMAIN, "*." + DOMAIN]
     subprocess.run([issue, CERTS, "server", *names], check=True, capture_output=True)
-    RGW = start_rgw()
+    RGW = start_rgw(BUCKET)
     TLS_PORT = RGW.another_with_tls(CERTS)
 
 

@@ -9,7 +9,7 @@ import unittest
 
 from gateway import ROOT
 from objects_tool import ObjectError, Store
-from s3_servers import Rgw
+from s3_servers import start_rgw
 
 BUCKET, PREFIX = "artifacts", "leasehold/"  # of the policy
 MIB = 1 << 20
@@ -36,10 +36,7 @@ def without(policy, action):
 class LeastPolicy(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = Rgw()
-        cls.addClassCleanup(cls.server.stop)
-        cls.server.start()
-        cls.server.client.make_bucket(BUCKET)
+        cls.server = start_rgw(BUCKET)
         cls.server.add_user(USER, "AKIDLEAST000000001")
 
     def setUp(self):

@@ -30,8 +30,7 @@ def require_packages():
 class Document(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.gateway = Gateway()
-        cls.addClassCleanup(cls.gateway.cleanup)
+        cls.gateway = Gateway.for_class(cls)
         status, headers, cls.document = cls.gateway.rest("GET", "//openapi.json", key="")
         assert (status, headers["Content-Type"]) == (200, "application/json")
 

@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from gateway import Gateway
+from waiting import wait_for
 from ws import WsClosed
 
-SETTLE_S = 20
 
 
 def b64(data):
@@ -80,12 +80,6 @@ class KeysCase(unittest.TestCase):
             self.gateway.connect(grant)
         self.assertEqual(end.exception.code, 4401)
 
-    def wait(self, happened):
-        deadline = time.monotonic() + SETTLE_S
-        while not happened() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        self.assertTrue(happened())
-
 
 class SigningKeys(KeysCase):
     def test_the_next_key_is_published_before_it_signs(self):
@@ -138,7 +132,7 @@ class SigningKeys(KeysCase):
         self.gateway.start()
         self.assertEqual(self.published(), {k for kids in states.values() for k in kids})
         self.assertEqual([kid_of(self.grant())], states["signing"])
-        self.wait(lambda: self.gateway.expect(
+        wait_for(self, "the loss to be known", lambda: self.gateway.expect(
             200, "GET", f"/leases/{old['lease']['lease_id']}")["state"] == "active")
         self.gateway.connect(old).close()
 
@@ -273,8 +267,8 @@ class Retirement(KeysCase):
         old = self.grant()
         self.rotate()
         self.assertIn(kid_of(old), self.published())
-        self.wait(lambda: kid_of(old) not in self.published())
-        self.wait(lambda: "lease-signing.pem" not in self.key_files())
+        wait_for(self, "its end", lambda: kid_of(old) not in self.published())
+        wait_for(self, "its file to go", lambda: "lease-signing.pem" not in self.key_files())
         self.gateway.connect(self.grant()).close()
 
 

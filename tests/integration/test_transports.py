@@ -10,8 +10,8 @@ import time
 import unittest
 
 import agents
-import processes
 from gateway import Gateway
+from waiting import PATIENCE_S, wait_for
 from ws import OP_BINARY, OP_TEXT, WsClosed
 
 PORT = 7000
@@ -72,8 +72,7 @@ def rss_bytes(pid):
 class TransportTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.gateway = Gateway(CONFIG)
-        cls.addClassCleanup(cls.gateway.cleanup)
+        cls.gateway = Gateway.for_class(cls, CONFIG)
 
     def setUp(self):
         self.chat = self.gateway.new_chat()
@@ -110,13 +109,9 @@ class TransportTest(unittest.TestCase):
                 return text.read()
         return ""
 
-    def wait_note(self, name, wanted, timeout=20):
-        deadline = time.monotonic() + timeout
-        while time.monotonic() < deadline:
-            if wanted(self.note(name)):
-                return self.note(name)
-            time.sleep(0.02)
-        self.fail(f"{name} is {self.note(name)!r}")
+    def wait_note(self, name, wanted):
+        wait_for(self, f"{name}, is {self.note(name)!r}", lambda: wanted(self.note(name)))
+        return self.note(name)
 
     def wait_still(self, value, still_s=1.0, timeout=60):
         """Waits until a number stops growing."""
@@ -436,7 +431,7 @@ class Ends(TransportTest):
         for client in clients:
             client.close()
 
-    def wait_admitted(self, grant, timeout=10):
+    def wait_admitted(self, grant, timeout=PATIENCE_S):
         """A place is free once the agent has let go of it."""
         deadline = time.monotonic() + timeout
         while True:

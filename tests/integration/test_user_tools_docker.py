@@ -2,15 +2,15 @@
 agent as on `local`. FR-016."""
 
 import os
-import subprocess
 import tempfile
 import time
 import unittest
 
+from compiling import compile_c
 from docker import Docker, busybox, glibc
 from engine_proxy import HANG, EngineProxy, answer
 from user_tools import SECRET, ToolSession
-from waiting import wait_for
+from waiting import wait_equal, wait_for
 
 DYNAMIC = '#include <stdio.h>\nint main(int n, char **v) { printf("dynamic %s\\n", v[1]); return 9; }'
 
@@ -62,67 +62,22 @@ int main(void)
 
 # Its socket, on the way in connections that are refused because too many tools run, waits for a reader.
 LINGERER = r"""
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/un.h>
-#include <unistd.h>
+#include "lingering.h"
 
 static int asker(void)
 {
-    struct sockaddr_un at = {AF_UNIX, "/run/leasehold/tools/sock"};
-    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-    return connect(fd, (void *)&at, sizeof at) == 0 ? fd : -1;
-}
-
-static int listener;
-
-static void nothing(int sig)
-{
-}
-
-static int full(void)
-{
-    struct sockaddr_in at;
-    socklen_t len = sizeof at;
-    static char data[65536];
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    getsockname(listener, (void *)&at, &len);
-    connect(fd, (void *)&at, sizeof at);
-    while (send(fd, data, sizeof data, MSG_DONTWAIT) > 0)
-        ;
-    setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 60}, sizeof(struct linger));
-    return fd;
+    return lingering_connect("/run/leasehold/tools/sock");
 }
 
 int main(void)
 {
-    union { char space[CMSG_SPACE(sizeof(int))]; struct cmsghdr h; } c = {0};
-    struct iovec iov = {"x", 1};
-    struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &c, .msg_controllen = sizeof c};
-    struct itimerval often = {{0, 20000}, {0, 20000}}, never = {0};
-    int sent = 0;
-    signal(SIGALRM, nothing);
-    listener = socket(AF_INET, SOCK_STREAM, 0);
-    listen(listener, 200);
+    int listener = lingering_listen(), sent = 0;
     for (int i = 0; i < 70; i++)
         if (asker() < 0)
             return 1;
     for (int i = 0; i < 200 && sent < 5; i++) {
-        int fd = full(), to = asker();
-        c.h = (struct cmsghdr){CMSG_LEN(sizeof fd), SOL_SOCKET, SCM_RIGHTS};
-        memcpy(CMSG_DATA(&c.h), &fd, sizeof fd);
-        if (sendmsg(to, &m, MSG_NOSIGNAL) == 1) { /* else it was refused before */
-            sent++;
-            setitimer(ITIMER_REAL, &often, NULL); /* if it was dropped already we would wait ourselves */
-            close(fd);
-            setitimer(ITIMER_REAL, &never, NULL);
-        }
+        int to = asker();
+        sent += lingering_send(to, listener); /* else it was refused before */
         close(to);
     }
     printf("sent %d\n", sent);
@@ -140,10 +95,6 @@ int main(void)
 """
 
 
-def build(source, path, *flags):
-    subprocess.run(["gcc", "-x", "c", "-w", "-o", path, *flags, "-"], input=source, text=True, check=True)
-
-
 class UserToolsDocker(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -151,7 +102,7 @@ class UserToolsDocker(unittest.TestCase):
         cls.addClassCleanup(cls.docker.cleanup)
         with tempfile.TemporaryDirectory() as scratch:
             program = os.path.join(scratch, "dynamic")
-            build(DYNAMIC, program)
+            compile_c(DYNAMIC, program)
             cls.docker.image("lh/busybox", {**glibc(program), **busybox()})
 
     def setUp(self):
@@ -165,7 +116,7 @@ class UserToolsDocker(unittest.TestCase):
         self.s.script("shows", "env; id")
         self.s.program("dynamic", DYNAMIC)
         self.s.program("itself", "int main(void) { return 6; }", "-static")
-        build(THIEF, os.path.join(self.s.files, "thief"), "-static")
+        compile_c(THIEF, os.path.join(self.s.files, "thief"), "-static")
         run = self.s.open()
         self.assertEqual(self.containers(), ["sandbox", "tools"])
         self.assertEqual(run("cd /workspace/chat && umask 077 && echo in | /opt/user-tools/says x"), (5, "said"))
@@ -197,7 +148,7 @@ class UserToolsDocker(unittest.TestCase):
 
     def test_a_socket_that_lingers_keeps_nobody(self):
         self.s.script("says", "echo said")
-        build(LINGERER, os.path.join(self.s.files, "lingerer"), "-static")
+        compile_c(LINGERER, os.path.join(self.s.files, "lingerer"), "-static")
         run = self.s.open()
         self.assertEqual(run("/workspace/chat/lingerer"), (0, "sent 5"))
         self.assertEqual(run("sleep 1; /opt/user-tools/says"), (0, "said"))
@@ -259,17 +210,16 @@ class UserToolsDocker(unittest.TestCase):
         ]
         self.docker.remove(agents[0])
         path = os.path.join(self.s.files, "beat")
-        time.sleep(0.5)
-        before = os.path.getsize(path)
-        self.assertGreater(before, 0)
-        time.sleep(0.5)
-        self.assertEqual(os.path.getsize(path), before)
+
+        def is_still():
+            before = os.path.getsize(path)
+            time.sleep(0.5)
+            return before > 0 and os.path.getsize(path) == before
+
+        wait_for(self, "the end of the beats", is_still)
         self.assertEqual(self.containers(), ["tools"])
         self.s.gateway.start()
-        deadline = time.monotonic() + 15
-        while self.containers() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        self.assertEqual(self.containers(), [])
+        wait_equal(self, [], self.containers)
 
 
 if __name__ == "__main__":

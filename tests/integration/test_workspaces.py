@@ -12,8 +12,7 @@ from test_lists import all_pages
 class Workspaces(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.gateway = Gateway()
-        cls.addClassCleanup(cls.gateway.cleanup)
+        cls.gateway = Gateway.for_class(cls)
 
     def setUp(self):
         self.user = str(uuid.uuid4())

@@ -11,6 +11,7 @@ import uuid
 from bot import PROTOCOL, Bot
 from gateway import Gateway
 from metrics import Metrics
+from waiting import wait_equal, wait_for
 from ws import OP_TEXT, WsClosed, WsHandshakeError, frame
 
 MESSAGE_MAX = 256 * 1024
@@ -24,18 +25,11 @@ MAIN_JOB = {
 class Face(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.gateway = Gateway()
-        cls.addClassCleanup(cls.gateway.cleanup)
+        cls.gateway = Gateway.for_class(cls)
 
     def bot(self, **options):
         options.setdefault("key", self.gateway.admin_key)
         return Bot(self, self.gateway, **options)
-
-    def until(self, condition, seconds=30):
-        deadline = time.monotonic() + seconds
-        while not condition():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.02)
 
     def closed_code(self, bot, timeout=10):
         return bot.ws.wait_closed(timeout)
@@ -61,7 +55,7 @@ class Operations(Face):
         lease = {"lease_id": more["lease"]["lease_id"]}
         second = self.gateway.connect(more)
         # The door tells of it beside.
-        self.until(lambda: bot.ok("lease.get", lease)["connections"] == 1)
+        wait_for(self, "its connection", lambda: bot.ok("lease.get", lease)["connections"] == 1)
         renewed = bot.ok("lease.renew", {**lease, "ttl_s": 60})
         self.assertNotEqual(renewed["token"], more["token"])
         revoked = bot.ok("lease.revoke", {"selector": lease, "reason": "seen", "wait_ms": 5000})
@@ -324,7 +318,8 @@ class Messages(Face):
         for _ in range(CALLS_MAX):  # 40 MB of answers
             slow.send("chat.list", args)
         # Nothing is read until the gateway has closed its end.
-        self.until(lambda: Metrics.of(self.gateway)["leasehold_connections", "websocket"] == 0)
+        open_now = lambda: Metrics.of(self.gateway)["leasehold_connections", "websocket"]
+        wait_equal(self, 0, open_now)
         self.assertEqual(self.closed_code(slow, 30), 1013)
         again = self.bot()
         self.assertEqual(len(again.ok("chat.list", args)["items"]), 40)

@@ -49,8 +49,7 @@ GOOD = [(code, close(code, b"bye")) for code in (1000, 1001, 1013, 3000, 4999)]
 class Malformed(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.gateway = Gateway({"lease": {"per_user": 1000, "per_session": 1000}})
-        cls.addClassCleanup(cls.gateway.cleanup)
+        cls.gateway = Gateway.for_class(cls, {"lease": {"per_user": 1000, "per_session": 1000}})
         cls.sandbox, cls.grant = cls.gateway.open(cls.gateway.new_chat()["chat_id"], lease={})
 
     def ended(self, client, data):
@@ -59,7 +58,7 @@ class Malformed(unittest.TestCase):
             client.send_raw(data)
         except OSError:
             pass  # it was closed while we wrote
-        return client.wait_closed(5)
+        return client.wait_closed()
 
     def bot(self):
         return Bot(self, self.gateway, self.gateway.admin_key)
@@ -99,7 +98,7 @@ class Malformed(unittest.TestCase):
                 client.send_raw(bytes([byte]))
         except OSError:
             pass
-        return client.wait_closed(5)
+        return client.wait_closed()
 
 
 class Origins(unittest.TestCase):

@@ -1,18 +1,7 @@
 """What the artifacts of a test are kept in: the gateway's own disk, or a bucket of a real Ceph RGW."""
 
-import unittest
-
 from artifacts import BUCKET, ArtifactTest, s3_config
-from s3_servers import Rgw
-
-
-def start_rgw():
-    """One with an empty BUCKET, until the module of tests that asks for it has ended."""
-    server = Rgw()
-    unittest.addModuleCleanup(server.stop)
-    server.start()
-    server.client.make_bucket(BUCKET)
-    return server
+from s3_servers import start_rgw
 
 
 class ArtifactsOnDisk(ArtifactTest):
@@ -30,7 +19,7 @@ class ArtifactsInBucket(ArtifactTest):
 
     @classmethod
     def start_server(cls):
-        cls.server = start_rgw()
+        cls.server = start_rgw(BUCKET)
 
     def configure(self, port=None):
         """`port`: of a proxy before the server."""

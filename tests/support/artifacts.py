@@ -5,11 +5,11 @@ import hashlib
 import http.client
 import os
 import socket
-import time
 import unittest
 import urllib.parse
 
 from gateway import Gateway
+from waiting import wait_for
 
 BUCKET = "artifacts"
 MIB = 1 << 20
@@ -31,15 +31,6 @@ def fetch(url, headers=None):
         return answer.status, answer.headers, answer.read()
     finally:
         wire.close()
-
-
-def wait_for(what, holds, seconds=20):
-    until = time.monotonic() + seconds
-    while not (found := holds()):
-        if time.monotonic() > until:
-            raise AssertionError(f"in vain: {what}")
-        time.sleep(0.05)
-    return found
 
 
 def s3_config(server, directory, port=None, **more):
@@ -86,7 +77,7 @@ class ArtifactTest(unittest.TestCase):
                 f"\r\nContent-Length: {announced}\r\n\r\n".encode()
                 + b"x" * (announced // 2)
             )
-            wait_for("counted", lambda: self.used() == before + announced)
+            wait_for(self, "counted", lambda: self.used() == before + announced)
             yield wire
 
     def get(self, artifact):
@@ -105,7 +96,7 @@ class ArtifactTest(unittest.TestCase):
         return self.gateway.expect(200, "GET", path)["used_bytes"]
 
     def wait_deleted(self, artifact):
-        wait_for("deleted", lambda: self.get(artifact)["state"] == "deleted")
+        wait_for(self, "deleted", lambda: self.get(artifact)["state"] == "deleted")
         self.assertEqual(self.objects(), [])
 
     def put_file(self, name, data):

@@ -21,6 +21,7 @@ import time
 import unittest
 import uuid
 
+from waiting import PATIENCE_S
 import ws
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -30,16 +31,6 @@ UID = GID = 10002
 AGENT_GID = 10001
 LINK_HELLO, LINK_LINE, LINK_EXIT, LINK_CONN = 1, 2, 3, 6
 PROTOCOL = "leasehold.door.v1"
-
-
-def wait_until(condition, timeout=5, what="condition"):
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.005)
-    raise AssertionError("%s not met within %s s" % (what, timeout))
 
 
 def program(name):
@@ -177,7 +168,7 @@ class FakeGateway:
         with self._lock:
             self._conn.send_text(text)
 
-    def wait(self, kind, timeout=5, **members):
+    def wait(self, kind, timeout=PATIENCE_S, **members):
         """The first message of that kind, received or still to come, with these members."""
 
         def find():
@@ -192,7 +183,7 @@ class FakeGateway:
             raise AssertionError("no %s %s among %s" % (kind, members, self.received[-8:]))
         return found
 
-    def wait_ack(self, seq, timeout=5):
+    def wait_ack(self, seq, timeout=PATIENCE_S):
         def find():
             return next((m for _, m in self.received if m["t"] == "ACK" and m["seq"] >= seq), None)
 
@@ -250,7 +241,7 @@ class FakeAgent:
     def exit(self, code=0, number=0):
         self.frame(LINK_EXIT, bytes([code, number]))
 
-    def recv(self, timeout=5):
+    def recv(self, timeout=PATIENCE_S):
         """(kind, payload) of the next frame."""
         deadline = time.monotonic() + timeout
         while True:
@@ -266,7 +257,7 @@ class FakeAgent:
                 raise EOFError("the door closed the link")
             self._rest += data
 
-    def recv_line(self, timeout=5):
+    def recv_line(self, timeout=PATIENCE_S):
         kind, payload = self.recv(timeout)
         if kind != LINK_LINE:
             raise AssertionError("frame %d, not a line" % kind)
@@ -285,7 +276,7 @@ class FakeAgent:
         threading.Thread(target=run, daemon=True).start()
         return self
 
-    def wait_ended(self, timeout=5):
+    def wait_ended(self, timeout=PATIENCE_S):
         deadline = time.monotonic() + timeout
         try:
             while True:
@@ -443,7 +434,7 @@ class Door:
     def connect(self, token, **options):
         """A client after its `ready`."""
         client = self.open(token, **options)
-        _, text = client.recv(timeout=5)
+        _, text = client.recv()
         client.ready = json.loads(text)
         if client.ready["type"] != "ready":
             raise AssertionError("not ready: %s" % text)
@@ -453,7 +444,7 @@ class Door:
         """The close code that a token gets."""
         client = self.open(token, **options)
         try:
-            return client.wait_closed(timeout=5)
+            return client.wait_closed()
         finally:
             client.close()
 

@@ -1,18 +1,18 @@
 """A gateway on either engine, for tests of what holds on both.
 
     class Contract: ...                                  # tests; they use what stands here
-    class OnLocal(Contract, LocalEngine, unittest.TestCase): ...
-    class OnDocker(Contract, DockerEngine, unittest.TestCase): ...
+    OnLocal, OnDocker = on_each_engine(Contract)
 
 The agent of profile "shell" runs each line it is sent, so a test can look around in the sandbox.
 """
 
 import os
-import time
+import unittest
 
 import processes
 from docker import Docker, busybox
 from gateway import Gateway
+from waiting import until
 
 SHELL = ["/bin/sh", "-c", 'exec 3>&2; while read -r line; do eval "$line" 2>&1; done']
 END = "__end__"
@@ -60,13 +60,9 @@ class Engine:
         self.addCleanup(client.close)
         return Shell(client)
 
-    def wait(self, what, condition, seconds=15):
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if condition():
-                return
-            time.sleep(0.02)
-        self.fail(f"not within {seconds} s: {what}\n{self.gateway.log_tail(8)}")
+    def wait(self, what, condition):
+        if not until(condition):
+            self.fail(f"in vain: {what}\n{self.gateway.log_tail(8)}")
 
 
 class LocalEngine(Engine):
@@ -142,3 +138,11 @@ class DockerEngine(Engine):
 
     def sessions(self):
         return {c["Labels"]["leasehold.session"] for c in self.running()}
+
+
+def on_each_engine(contract):
+    """The tests of the contract, for each engine."""
+    return [
+        type(name, (contract, engine, unittest.TestCase), {"__module__": contract.__module__})
+        for name, engine in (("OnLocal", LocalEngine), ("OnDocker", DockerEngine))
+    ]

@@ -42,7 +42,7 @@ DOOR_PROTOCOL = "leasehold.door.v1"
 # Generous: the same tests run under sanitizers on a busy machine.
 READY_S = 30
 STOP_S = 30
-SETTLE_S = 5
+SETTLE_S = 30
 REST_S = 60
 
 WsConn.note = staticmethod(canary.note)
@@ -100,6 +100,13 @@ class Gateway:
     def for_test(cls, test, overrides=None, env=None, start=True, launcher=None):
         gateway = cls(overrides, env, start, launcher)
         test.addCleanup(gateway.cleanup)
+        return gateway
+
+    @classmethod
+    def for_class(cls, tests, overrides=None, **options):
+        """For setUpClass: one gateway for all its tests."""
+        gateway = cls(overrides, **options)
+        tests.addClassCleanup(gateway.cleanup)
         return gateway
 
     # -- life ------------------------------------------------------------------------------------

@@ -4,11 +4,11 @@ import os
 import shutil
 import signal
 import tempfile
-import time
 import unittest
 import uuid
 
 from fake_door import FakeDoor
+from waiting import until
 
 REPO = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.path.abspath(
@@ -59,16 +59,6 @@ def processes_with(marker):
             except OSError:
                 pass
     return found
-
-
-def wait_until(check, timeout=10.0):
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        value = check()
-        if value:
-            return value
-        time.sleep(0.01)
-    return check()
 
 
 class Sandbox:
@@ -150,7 +140,7 @@ class Sandbox:
     def wait(self, timeout=20.0):
         """The end of leasekeep: its exit status."""
         if self.status is None:
-            done = wait_until(lambda: os.waitpid(self.pid, os.WNOHANG)[1:] if self._ended() else 0,
+            done = until(lambda: os.waitpid(self.pid, os.WNOHANG)[1:] if self._ended() else 0,
                               timeout)
             if not done:
                 raise TimeoutError("leasekeep still runs; log: " + self.file("keep.log"))
@@ -172,7 +162,7 @@ class Sandbox:
         os.kill(self.pid, number)
 
     def init_pid(self):
-        text = wait_until(lambda: self.file("keep.init"))
+        text = until(lambda: self.file("keep.init"))
         return int(text.split()[0])
 
     def close(self):

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest
 
 from s3_client import S3Client
 
@@ -397,6 +398,15 @@ class Swift(Server):
         self.spawn("proxy", "swift-proxy-server", self.configure("proxy-server", SWIFT_PROXY))
         for port in (*self.ports, self.memcached_port, self.port):
             self.wait("swift", lambda port=port: is_listening(port))
+
+
+def start_rgw(bucket):
+    """One with an empty bucket, until the module of tests that asks for it has ended."""
+    server = Rgw()
+    unittest.addModuleCleanup(server.stop)
+    server.start()
+    server.client.make_bucket(bucket)
+    return server
 
 
 def main(argv):

@@ -5,6 +5,7 @@ import subprocess
 import textwrap
 import uuid
 
+from compiling import compile_c
 from gateway import Gateway
 
 # Answers each line, run by the shell, with one line: exit status and output.
@@ -59,10 +60,7 @@ class ToolSession:
         os.chmod(path, 0o755)
 
     def program(self, name, source, *flags):
-        subprocess.run(
-            ["gcc", "-x", "c", "-o", os.path.join(self.tools, name), *flags, "-"],
-            input=source, text=True, check=True,
-        )
+        compile_c(source, os.path.join(self.tools, name), *flags)
 
     def put(self, name, text):
         """A file of the agent's in its chat."""

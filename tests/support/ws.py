@@ -23,6 +23,7 @@ import struct
 import time
 import urllib.parse
 
+TIMEOUT_S = 30  # as PATIENCE_S of waiting.py; an agent takes this file alone into its sandbox
 OP_CONT, OP_TEXT, OP_BINARY, OP_CLOSE, OP_PING, OP_PONG = 0, 1, 2, 8, 9, 10
 CLOSE_NO_CODE, CLOSE_ABNORMAL = 1005, 1006
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -115,7 +116,7 @@ class WsConn:
 
     # -- receiving -------------------------------------------------------------------------------
 
-    def recv(self, timeout=5):
+    def recv(self, timeout=TIMEOUT_S):
         """The next whole text or binary message. Answers pings and a Close on the way."""
         deadline = time.monotonic() + timeout
         while True:
@@ -132,7 +133,7 @@ class WsConn:
                     self.note(message[1])
                     return message
 
-    def recv_frame(self, timeout=5):
+    def recv_frame(self, timeout=TIMEOUT_S):
         """(fin, opcode, unmasked payload) of the next frame, control frames too."""
         if self.close_code is not None:
             raise WsClosed(self.close_code, self.close_reason)
@@ -143,7 +144,7 @@ class WsConn:
                 return parsed
             self._fill(deadline)
 
-    def wait_closed(self, timeout=5):
+    def wait_closed(self, timeout=TIMEOUT_S):
         """Reads and drops until the connection ends; returns the close code."""
         deadline = time.monotonic() + timeout
         try:
@@ -152,7 +153,7 @@ class WsConn:
         except WsClosed:
             return self.close_code
 
-    def wait_eof(self, timeout=5):
+    def wait_eof(self, timeout=TIMEOUT_S):
         """After a Close: waits until the peer has closed the socket as well."""
         deadline = time.monotonic() + timeout
         while True:
@@ -251,7 +252,7 @@ class WsClient(WsConn):
     headers = None
 
     @classmethod
-    def connect(cls, target, headers=None, protocols=(), path=None, timeout=5, ssl_context=None,
+    def connect(cls, target, headers=None, protocols=(), path=None, timeout=TIMEOUT_S, ssl_context=None,
                 rcvbuf=None, source=None):
         """`target`: ws://… or wss://… or the path of a unix socket. Raises WsHandshakeError."""
         sock, host, path = cls._open(target, path, timeout, ssl_context, rcvbuf, source)
@@ -317,7 +318,7 @@ class WsServer:
         self.sock.listen(64)
         self.address = self.sock.getsockname()
 
-    def accept(self, timeout=5):
+    def accept(self, timeout=TIMEOUT_S):
         """The next client, handshake done: a WsConn with `path` and `headers` of its request."""
         self.sock.settimeout(timeout)
         sock, _ = self.sock.accept()
