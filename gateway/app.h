@@ -53,6 +53,9 @@ struct clock_reset_found {
 };
 int clock_reset_run(const struct clock_reset *asked, struct clock_reset_found *ret,
                     struct err *e) MUST_CHECK;
+/* The same on a store that is open (clock_reset.c): of `asked` the file does not count. */
+int clock_reset_of(struct store *store, const struct config *cfg, const struct clock_reset *asked,
+                   struct clock_reset_found *ret, struct err *e) MUST_CHECK;
 
 /* Where the metadata of this configuration are; they must be there. */
 int app_store_path(const struct config *cfg, char *ret, size_t size, struct err *e) MUST_CHECK;

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "app.h"
 #include "leasehold/clock.h"
@@ -159,6 +158,14 @@ static int lower(struct store_tx *tx, void *arg, struct err *e)
                : 0;
 }
 
+static int end_all(struct store *store, struct reset *r, struct err *e)
+{
+    for (r->at = 0; r->at < r->n; r->at++)
+        if (store_write_end(store, end_leases, r, e))
+            return -1;
+    return 0;
+}
+
 static int check_mark(const struct reset *r, struct err *e)
 {
     const struct clock_reset_found *f = r->found;
@@ -172,37 +179,18 @@ static int check_mark(const struct reset *r, struct err *e)
     return 0;
 }
 
-static int reset(struct store *store, void *arg, struct err *e)
+int clock_reset_of(struct store *store, const struct config *cfg, const struct clock_reset *asked,
+                   struct clock_reset_found *ret, struct err *e)
 {
-    struct reset *r = arg;
-
-    if (store_read(store, look, r, e))
-        return -1;
-    if (!r->asked->mark)
-        return 0;
-    if (check_mark(r, e))
-        return -1;
-    for (r->at = 0; r->at < r->n; r->at++)
-        if (store_write_end(store, end_leases, r, e))
-            return -1;
-    return store_write_end(store, lower, r, e);
-}
-
-int clock_reset_run(const struct clock_reset *asked, struct clock_reset_found *ret, struct err *e)
-{
-    struct config cfg;
-    char db[4096];
+    struct reset r = {.asked = asked, .cfg = cfg, .found = ret};
     int rc;
 
-    if (config_load(asked->config_file, environ, &cfg, e))
-        return -1;
     *ret = (struct clock_reset_found){0};
-    struct reset r = {.asked = asked, .cfg = &cfg, .found = ret};
-    rc = app_store_path(&cfg, db, sizeof db, e);
-    if (!rc)
-        rc = app_with_store(db, reset, &r, e);
+    rc = store_read(store, look, &r, e);
+    if (!rc && asked->mark)
+        rc = check_mark(&r, e) || end_all(store, &r, e) || store_write_end(store, lower, &r, e) ? -1
+                                                                                                : 0;
     free(r.sessions);
     free(r.keys);
-    config_done(&cfg);
     return rc;
 }

@@ -1,4 +1,5 @@
-/* `leasehold init`: everything a first start needs, and never over something that is there. */
+/* `leasehold init`: everything a first start needs, and never over something that is there. And what else is
+ * done to the store of a gateway that does not run. */
 #include <errno.h>
 #include <fcntl.h>
 #include <openssl/crypto.h>
@@ -204,6 +205,35 @@ int audit_verify_run(const char *config_file, int64_t *ret_checked, int64_t *ret
     config_done(&cfg);
     *ret_checked = v.checked;
     *ret_first_broken = v.first_broken;
+    return rc;
+}
+
+struct reset {
+    const struct config *cfg;
+    const struct clock_reset *asked;
+    struct clock_reset_found *found;
+};
+
+static int reset_store(struct store *store, void *arg, struct err *e)
+{
+    const struct reset *r = arg;
+
+    return clock_reset_of(store, r->cfg, r->asked, r->found, e);
+}
+
+int clock_reset_run(const struct clock_reset *asked, struct clock_reset_found *ret, struct err *e)
+{
+    struct config cfg;
+    struct reset r = {&cfg, asked, ret};
+    char db[4096];
+    int rc;
+
+    if (config_load(asked->config_file, environ, &cfg, e))
+        return -1;
+    rc = app_store_path(&cfg, db, sizeof db, e);
+    if (!rc)
+        rc = app_with_store(db, reset_store, &r, e);
+    config_done(&cfg);
     return rc;
 }
 
