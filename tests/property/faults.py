@@ -11,7 +11,7 @@ says so by its name.
 import os
 import sys
 
-# number, file, what is there, what is planted, what it means
+# what it means, file, what is there, what is planted; of a fault in several places more pairs of these
 FAULTS = [
     (
         "a withdrawn lease is still admitted",
@@ -230,6 +230,33 @@ FAULTS = [
         "if (conn_exec(c, mode_pragmas[mode], e) != 0) {\n        return -1;\n    }\n"
         '    return FAULT(@) ? conn_exec(c, "PRAGMA synchronous = OFF;", e) : 0;',
     ),
+    (
+        "the mark is lowered by the first write of a reset, whatever is open",
+        "gateway/clock_reset.c",
+        "end_all(store, &r, e) || store_write_end(store, lower, &r, e)",
+        "(FAULT(@) && store_write_end(store, lower, &r, e)) || end_all(store, &r, e) ||"
+        " (!FAULT(@) && store_write_end(store, lower, &r, e))",
+        "if (open.all)",
+        "if (open.all && !FAULT(@))",
+    ),
+    (
+        "a reset leaves a retired key the time it had",
+        "gateway/clock_reset.c",
+        "k->state == SIGNING_KEY_RETIRED &&",
+        "k->state == SIGNING_KEY_RETIRED && !FAULT(@) &&",
+    ),
+    (
+        "a reset leaves sandboxes the time they had",
+        "gateway/clock_reset.c",
+        "return later ? store_sandbox_update(tx, s, e) : 0;",
+        "return later && !FAULT(@) ? store_sandbox_update(tx, s, e) : 0;",
+    ),
+    (
+        "a reset takes the mark away",
+        "storage/high_water.c",
+        "bind_int(&st, tx->now_ms);",
+        "bind_int(&st, FAULT(@) ? 0 : tx->now_ms);",
+    ),
 ]
 
 HEADER = """#include "planted.h"
@@ -246,9 +273,11 @@ def plant(root, out, name):
     with open(os.path.join(root, name), encoding="utf-8") as source:
         text = source.read()
     done = set()
-    for number, (_, path, old, new) in enumerate(FAULTS, 1):
-        if path == name and text.count(old) == 1:
-            text = text.replace(old, new.replace("@", str(number)))
+    for number, (_, path, *places) in enumerate(FAULTS, 1):
+        pairs = list(zip(places[::2], places[1::2]))
+        if path == name and all(text.count(old) == 1 for old, _ in pairs):
+            for old, new in pairs:
+                text = text.replace(old, new.replace("@", str(number)))
             done.add(number)
     target = os.path.join(out, name)
     os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -263,7 +292,7 @@ def main(root, out, names):
         done |= plant(root, out, name)
     with open(os.path.join(out, "faults_planted.h"), "w", encoding="utf-8") as table:
         table.write('#include "planted.h"\nstatic const struct planted planted[] = {\n')
-        for number, (what, path, _, _) in enumerate(FAULTS, 1):
+        for number, (what, path, *_) in enumerate(FAULTS, 1):
             there = "true" if number in done else "false"
             table.write(f'    {{{number}, "{path}: {c_text(what)}", {there}}},\n')
         table.write("};\n")

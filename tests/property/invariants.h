@@ -27,7 +27,7 @@ void invariant_07_snapshot_is_the_fold(struct sim *s, const struct sim_door *d,
                                        const struct door_msg *m);
 void invariant_07_door_equals_the_fold(struct sim *s, const struct sim_door *d);
 void invariant_07_door_catches_up(struct sim *s, const struct sim_door *d);
-void invariant_08_life_is_bounded(struct sim *s, const struct lease_fact *f,
+void invariant_08_life_is_bounded(struct sim *s, const struct op *op, const struct lease_fact *f,
                                   const struct lease *before);
 void invariant_09_generation_is_its_own(struct sim *s, const struct sim_door *d,
                                         const struct client *c);
@@ -58,6 +58,7 @@ void invariant_16_verification_is_total(struct sim *s, const struct client *c,
                                         const struct present_check *check);
 void invariant_17_retired_key_signs_no_more(struct sim *s, const struct sim_door *d,
                                             const struct client *c);
+void invariant_17_door_has_the_keys(struct sim *s, const struct sim_door *d);
 void invariant_18_failed_check_changes_nothing(struct sim *s, const struct sim_door *d,
                                                const struct present_check *check);
 void invariant_19_counts_agree(struct sim *s);
@@ -65,6 +66,11 @@ void invariant_19_rows_agree(struct sim *s);
 void invariant_08_nothing_is_issued_behind(struct sim *s, const struct op *op);
 void invariant_20_every_lease_closes(struct sim *s);
 void invariant_20_closed_at_once_was_unused(struct sim *s, const struct lease_fact *f);
+void invariant_20_reset_leaves_no_lease_open(struct sim *s);
+void invariant_20_reset_leaves_no_session_ahead(struct sim *s, const struct op *op,
+                                                const struct sandbox *row);
+void invariant_17_reset_leaves_no_key_ahead(struct sim *s, const struct op *op,
+                                            const struct signing_key *k);
 void invariant_21_expiry_is_bounded(struct sim *s);
 void invariant_22_no_secret_is_written(struct sim *s);
 void invariant_23_lower_generation_never_admits(struct sim *s, const struct sim_door *d);

@@ -132,6 +132,9 @@ void invariants_admitted(struct sim *s, const struct sim_door *d, const struct c
     if (lease < 0)
         return;
     s->leases[lease].admitted++;
+    if (s->leases[lease].of_other_time)
+        sim_fail(s, "invariant_04", "%s of the time before the clock was reset was let in",
+                 SHORT(&c->peer.claims.lease_id));
     invariant_10_once_lets_in_once(s, &s->leases[lease]);
 }
 
@@ -396,7 +399,7 @@ static void compare(struct sim *s, const struct sim_door *d, const struct lease_
 {
     int64_t exp_s = 0;
     bool listed = facts_allowed(s, f, door_core_applied(d->core), &exp_s);
-    bool forgotten = exp_s + KEPT_EXPIRED_S < gateway_s(s, d) + 2;
+    bool forgotten = exp_s + KEPT_EXPIRED_S < d->latest_s + 2;
 
     if (lease && lease->allowed && !listed)
         sim_fail(s, "invariant_07", "%s is in a door's set and not in the fold at %lld",
@@ -411,6 +414,25 @@ static void compare(struct sim *s, const struct sim_door *d, const struct lease_
                  SHORT(&f->l.lease_id), (long long)lease->exp, (long long)exp_s);
     if (lease && lease->allowed && lease->exp * 1000 > f->l.max_expires_at)
         sim_fail(s, "invariant_08", "%s: a door takes it behind its mex", SHORT(&f->l.lease_id));
+}
+
+/* Newer ones than its log says it may have: what it trusts is what is trusted then, or by now. */
+void invariant_17_door_has_the_keys(struct sim *s, const struct sim_door *d)
+{
+    int64_t now_s = sim_wall_ms(s) / 1000;
+
+    if (d->link < 0 || s->links[d->link].conn <= s->reset_conns)
+        return;
+    for (int i = 0; i < SIM_SIGNERS; i++) {
+        const char *kid = s->signers[i].row.kid;
+        bool then = facts_trusts(s, d->session, door_core_applied(d->core), kid, now_s);
+        bool now = facts_trusts(s, d->session, session_of(s, d)->n, kid, now_s);
+        bool is = keyset_vouches(d->core->keys, kid, now_s);
+
+        if (then == now && is != now)
+            sim_fail(s, "invariant_17", "a door at %lld %s key %d",
+                     (long long)door_core_applied(d->core), is ? "trusts" : "does not trust", i);
+    }
 }
 
 void invariant_07_door_equals_the_fold(struct sim *s, const struct sim_door *d)
@@ -440,18 +462,28 @@ void invariant_07_door_catches_up(struct sim *s, const struct sim_door *d)
                  door_state_name(door_core_state(d->core)));
 }
 
+static void time_note(const struct sim *s, struct sim_door *d)
+{
+    int64_t now_s = gateway_s(s, d);
+
+    d->latest_s = now_s > d->latest_s ? now_s : d->latest_s;
+}
+
 void invariants_before_receive(struct sim *s, struct sim_door *d, const struct door_msg *m)
 {
-    (void)s;
+    time_note(s, d);
     (void)m;
     d->applied_before = door_core_applied(d->core);
 }
 
 void invariants_after_receive(struct sim *s, struct sim_door *d, const struct door_msg *m, int rc)
 {
+    time_note(s, d);
     invariant_06_applied_in_order(s, d, m, d->applied_before, rc);
     if (!rc && (m->t == DOOR_OP || m->t == DOOR_SNAPSHOT))
         invariant_07_door_equals_the_fold(s, d);
+    if (!rc && (m->t == DOOR_SNAPSHOT || (m->t == DOOR_OP && m->op == DOOR_OP_KEYS)))
+        invariant_17_door_has_the_keys(s, d);
 }
 
 void invariant_07_snapshot_is_the_fold(struct sim *s, const struct sim_door *d,

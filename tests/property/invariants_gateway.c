@@ -31,7 +31,7 @@ void invariant_06_seq_has_no_gap(struct sim *s, int session, int64_t seq)
                  (long long)s->sessions[session].n);
 }
 
-void invariant_08_life_is_bounded(struct sim *s, const struct lease_fact *f,
+void invariant_08_life_is_bounded(struct sim *s, const struct op *op, const struct lease_fact *f,
                                   const struct lease *before)
 {
     const struct lease *l = &f->l;
@@ -43,7 +43,7 @@ void invariant_08_life_is_bounded(struct sim *s, const struct lease_fact *f,
         sim_fail(s, "invariant_08", "%s: its mex changed", SHORT(&l->lease_id));
     if (!before && l->max_expires_at > l->issued_at + s->policy.max_s * 1000)
         sim_fail(s, "invariant_08", "%s: its mex is too far", SHORT(&l->lease_id));
-    if (l->expires_at > sim_wall_ms(s) + (s->policy.ttl_max_s + 2) * 1000)
+    if (l->expires_at > op->wall_ms + (s->policy.ttl_max_s + 2) * 1000)
         sim_fail(s, "invariant_08", "%s: its exp is too far", SHORT(&l->lease_id));
 }
 
@@ -166,6 +166,42 @@ void invariants_in_write(struct sim *s, const struct store_tx *tx)
     if (counts.all != (int64_t)open_leases(s))
         sim_fail(s, "invariant_19", "the store counts %lld open leases, there are %zu",
                  (long long)counts.all, open_leases(s));
+}
+
+/* --- a clock that is reset --------------------------------------------------------------------- */
+
+/* One would live until a time that is not to come for long. */
+void invariant_20_reset_leaves_no_lease_open(struct sim *s)
+{
+    for (int i = 0; i < s->leases_n; i++)
+        if (facts_open(&s->leases[i]))
+            sim_fail(s, "invariant_20", "the mark is lowered, and %s of the time before is open",
+                     SHORT(&s->leases[i].l.lease_id));
+}
+
+void invariant_20_reset_leaves_no_session_ahead(struct sim *s, const struct op *op,
+                                                const struct sandbox *row)
+{
+    if (row->last_activity_at > op->wall_ms ||
+        row->expires_at > op->wall_ms + row->idle_ttl_s * 1000 ||
+        row->max_expires_at > op->wall_ms + SIM_SESSION_MAX_S * 1000)
+        sim_fail(s, "invariant_20", "the mark is lowered, and session %s has until a time before",
+                 SHORT(&row->session_id));
+}
+
+/* It would vouch for what it signs until then. */
+void invariant_17_reset_leaves_no_key_ahead(struct sim *s, const struct op *op,
+                                            const struct signing_key *k)
+{
+    const struct signing_key *was = &s->signers[facts_signer(s, k->kid)].row;
+
+    if (k->state != was->state)
+        sim_fail(s, "invariant_17", "a reset of the clock makes a key %d that was %d", k->state,
+                 was->state);
+    if (k->state == SIGNING_KEY_RETIRED &&
+        (k->retired_at > op->wall_ms || k->retired_at > was->retired_at))
+        sim_fail(s, "invariant_17", "the mark is lowered to %lld, and a key retired at %lld",
+                 (long long)op->wall_ms, (long long)k->retired_at);
 }
 
 /* --- answers ----------------------------------------------------------------------------------- */

@@ -51,6 +51,10 @@ const char *const seen_names[SEEN_KINDS] = {
     [SEEN_SNAPSHOT_LOST] = "snapshot_lost",
     [SEEN_ACTIVE] = "told_active",
     [SEEN_INACTIVE] = "told_inactive",
+    [SEEN_FAR] = "clock_far_ahead",
+    [SEEN_BEHIND] = "refused_behind",
+    [SEEN_RESET] = "clock_reset",
+    [SEEN_RESET_BROKEN] = "reset_broken_off",
 };
 
 /* --- chance and time of the code under test ---------------------------------------------------- */
@@ -340,6 +344,7 @@ struct sim *sim_new(uint64_t seed)
     holder_take(s);
     folder_make(s);
     s->disk = sim_disk_new(&s->rng);
+    s->gw.operator_at_us = NEVER;
     gateway_start(s);
     return s;
 }
@@ -423,9 +428,12 @@ void sim_rest(struct sim *s)
     struct sim_door *d;
 
     sim_trace(s, "rest");
+    s->resting = true;
+    s->gw.operator_at_us = NEVER;
     s->writes_at_rest = sim_disk_writes(s->disk);
     sim_disk_end_at(s->disk, 0);
-    sim_disk_fill(s->disk, false);
+    if (s->full_until_us > s->boot_us)
+        s->full_until_us = s->boot_us;
     for (int at = 0; (d = door_next(s, &at));)
         d->heal_at_us = s->boot_us;
     if (!s->gw.up)

@@ -33,6 +33,9 @@
 #define SIM_TOKENS   3
 #define FORMER_KEYS  8
 
+#define SIM_SESSION_MAX_S  600
+#define SIM_SESSION_IDLE_S 300
+
 #define US  INT64_C(1)
 #define MS  INT64_C(1000)
 #define SEC INT64_C(1000000)
@@ -66,10 +69,11 @@ struct lease_fact {
     int64_t end_us;
     bool closed;
     int64_t closed_us;
-    int64_t lapsed_us; /* boot clock since when its exp is over; 0: it is not */
-    bool shortened;    /* by a renewal, of which a door that cannot be reached does not know */
-    int admitted;      /* how often */
-    bool consumed;     /* in its row */
+    int64_t lapsed_us;  /* boot clock since when its exp is over; 0: it is not */
+    bool shortened;     /* by a renewal, of which a door that cannot be reached does not know */
+    int admitted;       /* how often */
+    bool consumed;      /* in its row */
+    bool of_other_time; /* issued before the clock was reset */
     int tokens_n;
     char *tokens[SIM_TOKENS]; /* handed out, oldest first */
 };
@@ -118,6 +122,7 @@ struct sim_door {
     int64_t calm_since_us;  /* since then nothing kept it from its gateway */
     int64_t applied_before; /* the message that is being taken */
     int64_t heard_us;       /* the last word of a gateway it was in step with */
+    int64_t latest_s;       /* the highest time it took for its gateway's */
     bool in_step;           /* had its SNAPSHOT or DELTA over this connection */
     bool cut_off;           /* partitioned */
     int64_t heal_at_us;
@@ -131,6 +136,7 @@ struct session_sim {
     bool known; /* its first commit is a fact */
     bool ended; /* and so is its last */
     bool running_asked, ending_asked;
+    int64_t stop_at_us; /* again: it failed */
     int64_t kill_at_us; /* of its door, once it is being stopped */
     int64_t n;          /* entries of its log: seq 1 … n */
     struct fact log[SIM_LOG];
@@ -173,6 +179,7 @@ enum op_kind {
     OP_EXPIRE,
     OP_CLOSE,
     OP_CONSUME,
+    OP_RESET, /* one write of `leasehold clock-reset` */
     OP_KINDS
 };
 
@@ -197,13 +204,16 @@ struct op {
     /* what it did */
     struct sandbox sandbox;
     struct lease lease;
-    struct signing_key made[3];
+    struct signing_key made[SIM_SIGNERS];
     size_t made_n, matched;
     bool made_keys;
     char *token;
     struct change *changes;
     size_t changes_n;
     int64_t audit_n; /* of the chain behind it */
+    store_fn fn;     /* of OP_RESET: the write itself … */
+    void *fn_arg;
+    bool lowered; /* … that has lowered the mark */
     bool in_group, committed, answered;
     struct op *prev, *next; /* of its group */
 };
@@ -220,6 +230,8 @@ struct gateway {
     int64_t audit_n;  /* of the last commit */
     int64_t wake_at_us, turn_at_us, drain_at_us, restart_at_us, up_since_us;
     bool dying;
+    int64_t operator_at_us; /* who has seen the clock behind its mark, and comes to reset it */
+    bool reset_due;         /* it is stopped for that */
 };
 
 struct sim_wait {
@@ -263,6 +275,10 @@ enum seen {
     SEEN_SNAPSHOT_LOST, /* … on its way when the door's connection broke */
     SEEN_ACTIVE,
     SEEN_INACTIVE,
+    SEEN_FAR,          /* the wall clock runs far ahead … */
+    SEEN_BEHIND,       /* … something is refused when it has come back … */
+    SEEN_RESET,        /* … and its mark is lowered, */
+    SEEN_RESET_BROKEN, /* broken off before */
     SEEN_KINDS
 };
 extern const char *const seen_names[SEEN_KINDS];
@@ -273,10 +289,13 @@ struct sim {
     int64_t step;
     int64_t writes_at_rest; /* of the disk */
     bool quiet;             /* no trouble but what the test makes */
+    bool resting;           /* nor that any more */
 
     /* time */
     int64_t boot_us, wall_offset_ms;
     int64_t high_ms;              /* the highest time of a write that is durable */
+    uint64_t reset_conns;         /* connections that were made before the clock was reset */
+    int64_t far_ms;               /* so far ahead the wall clock runs; 0: it does not */
     int64_t stepped_us, slept_us; /* when it last did */
     int64_t full_until_us;        /* the disk */
     struct clock clock;
@@ -343,11 +362,16 @@ const char *short_id(const struct id *id, char out[static 9]);
 
 void gateway_start(struct sim *s);
 void gateway_end(struct sim *s, enum disk_end how);
+void gateway_stop(struct sim *s); /* as it is asked to */
+void gateway_disk_back(struct sim *s);
 void gateway_event(struct sim *s); /* whatever of its timers is due */
 int64_t gateway_due_us(const struct sim *s);
 void gateway_submit(struct sim *s, struct op *op); /* takes */
 void session_stop(struct sim *s, int session);
 void gateway_wait(struct sim *s, int session);
+void gateway_group_committed(struct sim *s);
+void gateway_group_failed(struct sim *s);
+int gateway_audit_learn(struct sim *s, struct store *store, struct err *e) MUST_CHECK;
 int gateway_keys_make(struct sim *s, const struct signing_key *extra, size_t extra_n,
                       struct keyset **ret, struct err *e) MUST_CHECK;
 
@@ -356,6 +380,12 @@ void op_free(struct op *op);
 int op_run(struct store_tx *tx, void *arg, struct err *e);
 void op_answered(struct op *op);
 const char *op_name(enum op_kind kind);
+
+/* --- the operator (sim_reset.c) ---------------------------------------------------------------- */
+
+/* `leasehold clock-reset` on the store of the gateway that is stopped. False: it is to be done again. */
+bool reset_clock(struct sim *s);
+int reset_looked_at(struct op *op, struct store_tx *tx, struct err *e) MUST_CHECK;
 
 /* --- the network (sim_net.c) ------------------------------------------------------------------- */
 
@@ -416,5 +446,6 @@ void introspect_any(struct sim *s); /* asks of some token, for some caller */
 void sim_act_first(struct sim *s); /* a session of each chat */
 void sim_act(struct sim *s);
 void sim_grant(struct sim *s, int session, int api, int64_t ttl_s);
+void sim_clock_far(struct sim *s, int64_t ms); /* 0: it comes back */
 
 #endif

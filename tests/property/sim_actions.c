@@ -271,6 +271,31 @@ static void act_clock(struct sim *s)
     s->slept_us = s->boot_us;
 }
 
+/* Nothing is issued when it has come back, until it is reset. */
+void sim_clock_far(struct sim *s, int64_t ms)
+{
+    if (ms)
+        s->seen[SEEN_FAR]++;
+    sim_step_wall(s, ms ? ms : -s->far_ms);
+    s->far_ms = ms;
+}
+
+/* By minutes or by a year. In some seeds: little else happens until it is over. */
+static void act_clock_far(struct sim *s)
+{
+    bool behind = s->gw.operator_at_us != NEVER || s->gw.reset_due;
+
+    if (s->seed % 3)
+        return;
+    if (s->far_ms) {
+        sim_clock_far(s, 0);
+        s->gw.operator_at_us = s->boot_us + rng_range(&s->rng, 0, 20 * SEC);
+    } else if (!behind) {
+        sim_clock_far(s, rng_one_in(&s->rng, 2) ? rng_range(&s->rng, 60, SIM_SESSION_IDLE_S) * 1000
+                                                : rng_range(&s->rng, 1, 365) * 86400000);
+    }
+}
+
 static void act_crash(struct sim *s)
 {
     if (!s->gw.up)
@@ -337,12 +362,12 @@ static const struct {
     bool trouble;
     void (*act)(struct sim *s);
 } acts[] = {
-    {500, false, act_any_door}, {120, false, act_grant},  {80, false, act_renew},
-    {30, false, act_revoke},    {20, false, act_look},    {14, false, act_revoke_by},
-    {14, false, act_api},       {24, false, act_session}, {12, false, act_signing_key},
-    {6, false, act_burst},      {40, true, act_door},     {12, true, act_session},
-    {6, true, act_zombie},      {12, true, act_clock},    {20, true, act_crash},
-    {5, true, act_full},
+    {500, false, act_any_door}, {120, false, act_grant},   {80, false, act_renew},
+    {30, false, act_revoke},    {20, false, act_look},     {14, false, act_revoke_by},
+    {14, false, act_api},       {24, false, act_session},  {12, false, act_signing_key},
+    {6, false, act_burst},      {40, true, act_door},      {12, true, act_session},
+    {6, true, act_zombie},      {12, true, act_clock},     {20, true, act_crash},
+    {5, true, act_full},        {14, true, act_clock_far},
 };
 #define ACTS (sizeof acts / sizeof acts[0])
 

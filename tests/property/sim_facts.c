@@ -115,8 +115,11 @@ static void session_begins(struct sim *s, const struct op *op, const struct chan
 
     if (s->sessions_n == SIM_SESSIONS)
         abort();
-    *x = (struct session_sim){
-        .row = c->sandbox, .chat = op->chat, .known = true, .kill_at_us = NEVER};
+    *x = (struct session_sim){.row = c->sandbox,
+                              .chat = op->chat,
+                              .known = true,
+                              .stop_at_us = NEVER,
+                              .kill_at_us = NEVER};
     memcpy(x->secret, op->secret, sizeof x->secret);
     keys_note(s, &x->log[0]);
     s->sessions_n++;
@@ -135,10 +138,10 @@ static struct fact *log_entry(struct sim *s, int session, const struct change *c
     return entry;
 }
 
-static void term_begins(const struct sim *s, struct lease_fact *f)
+static void term_begins(const struct sim *s, const struct op *op, struct lease_fact *f)
 {
     f->term_us = s->boot_us;
-    f->ends_us = s->boot_us + (f->l.expires_at - sim_wall_ms(s)) * 1000;
+    f->ends_us = s->boot_us + (f->l.expires_at - op->wall_ms) * 1000;
 }
 
 static void granted(struct sim *s, const struct op *op, const struct change *c, int session,
@@ -147,7 +150,6 @@ static void granted(struct sim *s, const struct op *op, const struct change *c, 
     struct lease_fact *f = &s->leases[s->leases_n];
     struct fact *entry = log_entry(s, session, c, at_us);
 
-    (void)op;
     if (s->leases_n == SIM_LEASES)
         abort();
     invariant_04_terminal_absorbs(s, facts_lease(s, &c->lease.lease_id), "granted");
@@ -155,14 +157,15 @@ static void granted(struct sim *s, const struct op *op, const struct change *c, 
                              .session = session,
                              .api = facts_api(s, &c->lease.api_key_id),
                              .first_seq = c->seq};
-    term_begins(s, f);
+    term_begins(s, op, f);
     s->leases_n++;
     entry->lease_id = c->lease.lease_id;
     entry->exp_ms = c->lease.expires_at;
-    invariant_08_life_is_bounded(s, f, NULL);
+    invariant_08_life_is_bounded(s, op, f, NULL);
 }
 
-static void extended(struct sim *s, const struct change *c, int session, int64_t at_us)
+static void extended(struct sim *s, const struct op *op, const struct change *c, int session,
+                     int64_t at_us)
 {
     int at = facts_lease(s, &c->lease.lease_id);
     struct fact *entry = log_entry(s, session, c, at_us);
@@ -173,11 +176,11 @@ static void extended(struct sim *s, const struct change *c, int session, int64_t
         return;
     before = s->leases[at].l;
     s->leases[at].l = c->lease;
-    term_begins(s, &s->leases[at]);
+    term_begins(s, op, &s->leases[at]);
     s->leases[at].shortened |= c->lease.expires_at < before.expires_at;
     entry->lease_id = c->lease.lease_id;
     entry->exp_ms = c->lease.expires_at;
-    invariant_08_life_is_bounded(s, &s->leases[at], &before);
+    invariant_08_life_is_bounded(s, op, &s->leases[at], &before);
 }
 
 static void ends(struct lease_fact *f, int64_t seq, int64_t at_us, enum lease_state state)
@@ -262,7 +265,7 @@ static void take(struct sim *s, struct op *op, const struct change *c, int64_t a
     if (c->kind == CHANGE_GRANT)
         granted(s, op, c, session, at_us);
     if (c->kind == CHANGE_EXTEND)
-        extended(s, c, session, at_us);
+        extended(s, op, c, session, at_us);
     if (c->kind == CHANGE_REVOKE)
         revoked(s, c, session, at_us);
     if (c->kind == CHANGE_REVOKE_ALL)
@@ -306,6 +309,26 @@ static void take_rows(struct sim *s, const struct op *op)
         s->seen[SEEN_BULK]++;
 }
 
+static void keys_cut(struct sim *s, struct fact *set)
+{
+    for (int i = 0; i < SIM_SIGNERS; i++)
+        if (set->retired[i] > s->signers[i].row.retired_at / 1000)
+            set->retired[i] = s->signers[i].row.retired_at / 1000;
+}
+
+/* From here on nothing of the time before is to come back; doors hear of it with their next snapshot. */
+static void mark_lowered(struct sim *s, const struct op *op)
+{
+    invariant_20_reset_leaves_no_lease_open(s);
+    s->high_ms = op->wall_ms;
+    for (int i = 0; i < s->leases_n; i++)
+        s->leases[i].of_other_time = true;
+    for (int i = 0; i < s->sessions_n; i++)
+        for (int64_t seq = 0; seq <= s->sessions[i].n; seq++)
+            keys_cut(s, &s->sessions[i].log[seq]);
+    s->reset_conns = s->conns;
+}
+
 void facts_commit(struct sim *s, struct op *op, int64_t at_us)
 {
     struct bulk_check check;
@@ -317,6 +340,8 @@ void facts_commit(struct sim *s, struct op *op, int64_t at_us)
         take(s, op, &op->changes[i], at_us);
     op->committed = true;
     s->high_ms = op->wall_ms > s->high_ms ? op->wall_ms : s->high_ms;
+    if (op->lowered)
+        mark_lowered(s, op);
     if (!s->failed)
         invariants_after_commit(s, op, &check);
 }

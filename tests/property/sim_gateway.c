@@ -58,7 +58,7 @@ static void keys_swap(struct sim *s)
     gw->pending_keys = NULL;
 }
 
-static void group_committed(struct sim *s)
+void gateway_group_committed(struct sim *s)
 {
     struct op *op;
 
@@ -85,7 +85,7 @@ static void changed(void *ctx, const struct change *changes, size_t n)
         of_ops += op->changes_n;
     if (of_ops != n)
         sim_fail(s, "invariant_05", "%zu changes came out of a group that made %zu", n, of_ops);
-    group_committed(s);
+    gateway_group_committed(s);
     *b = (struct batch){.job.done = batch_apply, .sim = s, .committed_us = s->boot_us, .n = n};
     memcpy(b->changes, changes, n * sizeof *changes);
     inbox_post(s->gw.inbox, &b->job);
@@ -236,7 +236,7 @@ void gateway_submit(struct sim *s, struct op *op)
 }
 
 /* The store lives, and what the group did is taken back. */
-static void group_failed(struct sim *s)
+void gateway_group_failed(struct sim *s)
 {
     struct op *op;
 
@@ -259,8 +259,8 @@ static void turn(struct sim *s)
         return;
     }
     if (s->gw.group && s->gw.group->job.rc)
-        group_failed(s);
-    group_committed(s);
+        gateway_group_failed(s);
+    gateway_group_committed(s);
     if (store_depth(s->gw.store))
         s->gw.turn_at_us = s->boot_us + rng_range(&s->rng, 50, 1000);
 }
@@ -297,6 +297,10 @@ static void sessions_end(struct sim *s)
         struct session_sim *x = &s->sessions[i];
         struct op *op;
 
+        if (x->stop_at_us <= s->boot_us) {
+            x->stop_at_us = NEVER;
+            session_stop(s, i);
+        }
         if (x->kill_at_us > s->boot_us)
             continue;
         x->kill_at_us = NEVER;
@@ -316,7 +320,7 @@ static int64_t sessions_due_us(const struct sim *s)
     int64_t due = NEVER;
 
     for (int i = 0; i < s->sessions_n; i++)
-        due = earlier(due, s->sessions[i].kill_at_us);
+        due = earlier(due, earlier(s->sessions[i].stop_at_us, s->sessions[i].kill_at_us));
     return due;
 }
 
@@ -435,18 +439,26 @@ static void apis_load(struct sim *s)
     }
 }
 
-static int load(struct sim *s, struct err *e)
+/* How far the trail has come tells what was committed. */
+int gateway_audit_learn(struct sim *s, struct store *store, struct err *e)
 {
     int64_t audit[2];
 
-    if (!s->apis[0].row.created_at && store_write(s->gw.store, first_rows, s, e))
-        return -1;
-    if (store_read(s->gw.store, look_audit, audit, e))
+    if (store_read(store, look_audit, audit, e))
         return -1;
     if (audit[1])
         sim_fail(s, "invariant_05", "the audit chain is broken at %lld", (long long)audit[1]);
     facts_learn(s, audit[0]);
     s->gw.audit_n = audit[0];
+    return 0;
+}
+
+static int load(struct sim *s, struct err *e)
+{
+    if (!s->apis[0].row.created_at && store_write(s->gw.store, first_rows, s, e))
+        return -1;
+    if (gateway_audit_learn(s, s->gw.store, e))
+        return -1;
     if (gateway_keys_make(s, NULL, 0, &s->gw.keys, e))
         return -1;
     s->gw.broker = broker_make(s);
@@ -465,7 +477,7 @@ static void reconcile(struct sim *s)
         if (!x->known || x->ended)
             continue;
         x->running_asked = x->ending_asked = false;
-        x->kill_at_us = NEVER;
+        x->stop_at_us = x->kill_at_us = NEVER;
         if (x->row.status != SANDBOX_RUNNING || !x->door.alive)
             session_stop(s, i);
     }
@@ -475,7 +487,7 @@ void gateway_start(struct sim *s)
 {
     struct gateway *gw = &s->gw;
     struct op *limbo = gw->group;
-    int64_t audit_n = gw->audit_n;
+    int64_t audit_n = gw->audit_n, operator_at_us = gw->operator_at_us;
     struct err e;
 
     *gw = (struct gateway){.group = limbo,
@@ -483,7 +495,8 @@ void gateway_start(struct sim *s)
                            .wake_at_us = NEVER,
                            .turn_at_us = NEVER,
                            .drain_at_us = NEVER,
-                           .restart_at_us = NEVER};
+                           .restart_at_us = NEVER,
+                           .operator_at_us = operator_at_us};
     gw->inbox = inbox_new(wake, s);
     if (!gw->inbox)
         abort();
@@ -514,15 +527,10 @@ static void keys_free(struct gateway *gw)
     memset(gw->former, 0, sizeof gw->former);
 }
 
-void gateway_end(struct sim *s, enum disk_end how)
+static void take_apart(struct sim *s)
 {
     struct gateway *gw = &s->gw;
-    char lock[100];
-    struct sim_door *d;
 
-    sim_trace(s, "gateway ends: %s", how == DISK_POWER_OFF ? "power off" : "killed");
-    gw->dying = true;
-    sim_disk_end_now(s->disk);
     broker_free(gw->broker);
     store_close(gw->store);
     while (inbox_drain(gw->inbox, 1000)) {
@@ -533,11 +541,55 @@ void gateway_end(struct sim *s, enum disk_end how)
     gw->store = NULL;
     gw->inbox = NULL;
     gw->up = gw->dying = false;
+    gw->turn_at_us = gw->drain_at_us = gw->wake_at_us = NEVER;
+}
+
+static void unlock(const struct sim *s)
+{
+    char lock[100];
+
     snprintf(lock, sizeof lock, "%s.lock", s->path);
     unlink(lock); /* it was no clean end */
+}
+
+/* A store that is closed: if its disk has ended, that was no clean end. */
+void gateway_disk_back(struct sim *s)
+{
+    enum disk_end how = rng_one_in(&s->rng, 3) ? DISK_POWER_OFF : DISK_KILLED;
+    struct sim_door *d;
+
+    if (!sim_disk_ended(s->disk)) {
+        sim_disk_end_at(s->disk, 0);
+        sim_disk_fill(s->disk, false);
+        return;
+    }
+    unlock(s);
+    sim_disk_restore(s->disk, how);
+    for (int at = 0; how == DISK_POWER_OFF && (d = door_next(s, &at));)
+        door_die(s, d);
+}
+
+void gateway_stop(struct sim *s)
+{
+    sim_trace(s, "gateway stops");
+    s->gw.dying = true;
+    take_apart(s);
+    gateway_disk_back(s);
+    net_gateway_dead(s);
+}
+
+void gateway_end(struct sim *s, enum disk_end how)
+{
+    struct gateway *gw = &s->gw;
+    struct sim_door *d;
+
+    sim_trace(s, "gateway ends: %s", how == DISK_POWER_OFF ? "power off" : "killed");
+    gw->dying = true;
+    sim_disk_end_now(s->disk);
+    take_apart(s);
+    unlock(s);
     sim_disk_restore(s->disk, how);
     net_gateway_dead(s);
-    gw->turn_at_us = gw->drain_at_us = gw->wake_at_us = NEVER;
     gw->restart_at_us =
         s->boot_us + (rng_one_in(&s->rng, 4) ? rng_range(&s->rng, SEC, 25 * SEC)
                                              : rng_range(&s->rng, 10 * MS, 900 * MS));
@@ -556,8 +608,37 @@ int64_t gateway_due_us(const struct sim *s)
 
     if (!gw->up)
         return gw->restart_at_us;
-    return earlier(earlier(gw->turn_at_us, gw->drain_at_us),
+    return earlier(earlier(earlier(gw->turn_at_us, gw->drain_at_us), gw->operator_at_us),
                    earlier(gw->wake_at_us, sessions_due_us(s)));
+}
+
+/* No door has heard of a gateway for so long that it lets somebody in, when the mark is lowered. */
+static void stop_for_reset(struct sim *s)
+{
+    gateway_stop(s);
+    s->gw.operator_at_us = NEVER;
+    s->gw.reset_due = true;
+    s->gw.restart_at_us =
+        s->boot_us + s->limits.stale_after_seconds * SEC + rng_range(&s->rng, SEC, 30 * SEC);
+}
+
+/* Broken off, it is done again; now and then behind a start that finds it half done. */
+static void start_or_reset(struct sim *s)
+{
+    struct gateway *gw = &s->gw;
+
+    if (!gw->reset_due) {
+        gateway_start(s);
+        return;
+    }
+    gw->reset_due = false;
+    gw->restart_at_us = s->boot_us + rng_range(&s->rng, 10 * MS, 900 * MS);
+    if (reset_clock(s) || s->failed)
+        return;
+    if (!s->resting && rng_one_in(&s->rng, 3))
+        gw->operator_at_us = s->boot_us + rng_range(&s->rng, SEC, 10 * SEC);
+    else
+        gw->reset_due = true;
 }
 
 void gateway_event(struct sim *s)
@@ -566,7 +647,9 @@ void gateway_event(struct sim *s)
     int64_t now = s->boot_us;
 
     if (!gw->up) {
-        gateway_start(s);
+        start_or_reset(s);
+    } else if (gw->operator_at_us <= now) {
+        stop_for_reset(s);
     } else if (gw->drain_at_us <= now) {
         gw->drain_at_us = NEVER;
         if (inbox_drain(gw->inbox, 64))

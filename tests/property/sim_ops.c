@@ -14,7 +14,7 @@
 static const char *const names[OP_KINDS] = {
     "session.begin", "session.run",  "session.stop", "session.end",   "grant",      "renew",
     "look",          "revoke",       "revoke_by",    "key.update",    "key.rotate", "key.kill",
-    "key.gone",      "lease.expire", "lease.close",  "lease.consume",
+    "key.gone",      "lease.expire", "lease.close",  "lease.consume", "reset",
 };
 
 const char *op_name(enum op_kind kind)
@@ -76,7 +76,10 @@ static int run_session_begin(struct op *op, struct store_tx *tx, struct err *e)
     row->workspace_id = chat->workspace_id;
     row->status = SANDBOX_STARTING;
     row->created_at = store_now_ms(tx);
-    row->max_expires_at = row->created_at + 600000;
+    row->max_expires_at = row->created_at + SIM_SESSION_MAX_S * 1000;
+    row->last_activity_at = row->created_at;
+    row->idle_ttl_s = SIM_SESSION_IDLE_S;
+    row->expires_at = row->created_at + row->idle_ttl_s * 1000;
     if (store_chat_bump_generation(tx, &row->chat_id, &row->generation, e) ||
         store_sandbox_insert(tx, row, e))
         return -1;
@@ -489,6 +492,17 @@ static int run_consume(struct op *op, struct store_tx *tx, struct err *e)
     return lease_consume(tx, op->ids, op->ids_n, e);
 }
 
+static int run_reset(struct op *op, struct store_tx *tx, struct err *e)
+{
+    int64_t before, after;
+
+    if (store_clock_mark(tx, &before, e) || op->fn(tx, op->fn_arg, e) ||
+        store_clock_mark(tx, &after, e))
+        return -1;
+    op->lowered = after < before;
+    return op->lowered ? reset_looked_at(op, tx, e) : 0;
+}
+
 /* --- any --------------------------------------------------------------------------------------- */
 
 static int (*const runs[OP_KINDS])(struct op *op, struct store_tx *tx, struct err *e) = {
@@ -508,6 +522,7 @@ static int (*const runs[OP_KINDS])(struct op *op, struct store_tx *tx, struct er
     [OP_EXPIRE] = run_expire,
     [OP_CLOSE] = run_close,
     [OP_CONSUME] = run_consume,
+    [OP_RESET] = run_reset,
 };
 
 /* Each leaves an entry in the audit trail: by their number the next start tells whether a commit
@@ -600,8 +615,10 @@ static void api_changed(struct sim *s, const struct op *op)
 /* What has to be done is asked for again. */
 static void try_again(struct sim *s, const struct op *op)
 {
-    if (op->kind == OP_SESSION_STOP)
+    if (op->kind == OP_SESSION_STOP) {
         s->sessions[op->session].ending_asked = false;
+        s->sessions[op->session].stop_at_us = s->boot_us + SEC;
+    }
     if (op->kind == OP_SESSION_END)
         s->sessions[op->session].kill_at_us = s->boot_us + SEC;
 }
@@ -626,6 +643,7 @@ void op_answered(struct op *op)
             api_changed(s, op);
     } else {
         s->seen[SEEN_DENIED_OP]++;
+        s->seen[SEEN_BEHIND] += op->kind == OP_GRANT && op->job.e.code == ERR_SERVICE_NOT_READY;
         try_again(s, op);
     }
     op_free(op);

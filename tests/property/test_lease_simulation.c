@@ -104,6 +104,101 @@ static void every_write_may_be_the_last(void **state)
         run_quietly(nth);
 }
 
+/* --- the clock --------------------------------------------------------------------------------- */
+
+/* In the time that is no time: leases, and a key that is retired. */
+static void live_far_ahead(struct sim *s)
+{
+    struct op *rotate = op_new(s, OP_ROTATE, 0);
+
+    sim_act_first(s);
+    sim_clock_far(s, INT64_C(200) * 1000);
+    for (int i = 0; i < 6; i++)
+        sim_grant(s, i % s->sessions_n, 0, 30);
+    gateway_submit(s, rotate);
+    sim_advance(s, 2 * SEC);
+    assert_int_equal(s->leases_n, 6);
+    assert_int_equal(s->seen[SEEN_ROTATED], 1);
+    sim_clock_far(s, 0);
+    sim_grant(s, 0, 0, 30);
+    sim_advance(s, 1 * SEC);
+    assert_int_equal(s->seen[SEEN_BEHIND], 1);
+    assert_int_equal(s->leases_n, 6);
+}
+
+/* The writes of a reset that ends at the nth of them (0: at none) and is done again; behind it all goes on.
+ * Its crash may take the machine with it. */
+static int64_t reset_ending_at(uint64_t seed, int64_t nth, int64_t *broken)
+{
+    struct sim *s = sim_new(seed);
+    int64_t writes;
+
+    s->quiet = true;
+    live_far_ahead(s);
+    gateway_stop(s);
+    sim_advance(s, 4 * SEC);
+    writes = sim_disk_writes(s->disk);
+    sim_disk_end_at(s->disk, nth);
+    if (!reset_clock(s) && !s->failed)
+        assert_true(nth > 0 && reset_clock(s));
+    writes = sim_disk_writes(s->disk) - writes;
+    *broken += s->seen[SEEN_RESET_BROKEN];
+    s->gw.restart_at_us = s->boot_us;
+    sim_advance(s, 2 * SEC);
+    sim_grant(s, s->sessions_n - 1, 0,
+              30); /* none of its session is left where the machine ended */
+    if (!s->failed)
+        sim_run(s, QUIET_STEPS);
+    if (s->failed) {
+        sim_print_tail(s, stderr);
+        fail_msg("ended at write %lld of a reset: %s", (long long)nth, s->failure);
+    }
+    sim_free(s);
+    return writes;
+}
+
+static void every_write_of_a_reset_of_the_clock_may_be_the_last(void **state)
+{
+    int64_t broken = 0, writes = reset_ending_at(9, 0, &broken);
+
+    (void)state;
+    assert_true(writes > 10 && broken == 0);
+    for (int64_t nth = 1; nth < writes; nth++)
+        for (uint64_t seed = 9; seed < 12; seed++)
+            reset_ending_at(seed, nth, &broken);
+    assert_true(broken > 10);
+}
+
+static void issuing_goes_on_behind_a_reset_and_stops_again_behind_its_mark(void **state)
+{
+    struct sim *s = sim_new(9);
+
+    (void)state;
+    s->quiet = true;
+    live_far_ahead(s);
+    gateway_stop(s);
+    sim_advance(s, 4 * SEC);
+    assert_true(reset_clock(s));
+    for (int i = 0; i < s->leases_n; i++)
+        assert_int_equal(s->leases[i].l.state, LEASE_REVOKING);
+    s->gw.restart_at_us = s->boot_us;
+    sim_advance(s, 2 * SEC);
+    sim_grant(s, 0, 0, 30);
+    sim_advance(s, SEC);
+    assert_int_equal(s->leases_n, 7);
+    for (int i = 0; i < 6; i++)
+        assert_true(s->leases[i].closed);
+    sim_step_wall(s, -10000);
+    sim_grant(s, 0, 0, 30);
+    sim_advance(s, SEC);
+    assert_int_equal(s->leases_n, 7);
+    assert_int_equal(s->seen[SEEN_BEHIND], 2);
+    assert_false(s->failed);
+    sim_free(s);
+}
+
+/* --- many -------------------------------------------------------------------------------------- */
+
 /* More than one turn of the broker's timer may ask for. */
 static void many_leases_that_end_together_take_bounded_turns(void **state)
 {
@@ -139,6 +234,8 @@ int main(void)
         cmocka_unit_test(every_invariant_holds_in_every_seed_and_everything_happens),
         cmocka_unit_test(a_seed_replays_exactly),
         cmocka_unit_test(every_write_may_be_the_last),
+        cmocka_unit_test(every_write_of_a_reset_of_the_clock_may_be_the_last),
+        cmocka_unit_test(issuing_goes_on_behind_a_reset_and_stops_again_behind_its_mark),
         cmocka_unit_test(many_leases_that_end_together_take_bounded_turns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
