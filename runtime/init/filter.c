@@ -1,6 +1,11 @@
 #include "filter.h"
 
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
+
+#define PROTOCOL_SMC 256 /* IPPROTO_SMC of Linux 6.11 */
 
 void filter_emit(struct filter *f, uint16_t code, uint32_t k, uint8_t jt, uint8_t jf)
 {
@@ -44,13 +49,29 @@ void filter_argument(struct filter *f, uint32_t nr, size_t arg, const uint32_t *
         filter_refuse(f, why);
 }
 
-void filter_no_linger(struct filter *f, uint32_t nr)
+void filter_options(struct filter *f, uint32_t nr)
 {
-    filter_emit(f, BPF_JMP | BPF_JEQ | BPF_K, nr, 0, 6);
+    filter_emit(f, BPF_JMP | BPF_JEQ | BPF_K, nr, 0, 10);
     load_argument(f, 1);
     filter_emit(f, BPF_JMP | BPF_JEQ | BPF_K, SOL_SOCKET, 0, 3);
     load_argument(f, 2);
-    filter_emit(f, BPF_JMP | BPF_JEQ | BPF_K, SO_LINGER, 0, 1);
+    filter_emit(f, BPF_JMP | BPF_JEQ | BPF_K, SO_LINGER, 0, 5);
     filter_refuse(f, 0);
+    filter_emit(f, BPF_JMP | BPF_JEQ | BPF_K, IPPROTO_TCP, 0, 3);
+    load_argument(f, 2);
+    filter_emit(f, BPF_JMP | BPF_JEQ | BPF_K, TCP_ULP, 0, 1);
+    filter_refuse(f, ENOENT);
     filter_return(f, SECCOMP_RET_ALLOW);
+}
+
+void filter_no_smc(struct filter *f, uint32_t nr)
+{
+    filter_emit(f, BPF_JMP | BPF_JEQ | BPF_K, nr, 0, 7);
+    load_argument(f, 0);
+    filter_emit(f, BPF_JMP | BPF_JEQ | BPF_K, AF_SMC, 0, 1);
+    filter_refuse(f, EAFNOSUPPORT);
+    load_argument(f, 2);
+    filter_emit(f, BPF_JMP | BPF_JEQ | BPF_K, PROTOCOL_SMC, 0, 1);
+    filter_refuse(f, EPROTONOSUPPORT);
+    filter_load(f, offsetof(struct seccomp_data, nr));
 }

@@ -16,6 +16,9 @@
 #else
 #error "name this architecture's AUDIT_ARCH"
 #endif
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the low half of an argument stands elsewhere"
+#endif
 
 #define FILTER_X32_BIT                                                                             \
     0x40000000u /* the other ABI of x86-64 has other numbers for the same calls */
@@ -43,7 +46,12 @@ void filter_argument(struct filter *f, uint32_t nr, size_t arg, const uint32_t *
 
 /* For call `nr`, which is setsockopt. A socket that lingers, sent with SCM_RIGHTS, would keep whoever
  * drops it (door, leasetools, the kernel's collector of sockets) waiting as long as the sender likes.
- * Between processes of one sandbox nothing is gained by it. */
-void filter_no_linger(struct filter *f, uint32_t nr);
+ * Between processes of one sandbox nothing is gained by it. A protocol on top of TCP (TCP_ULP) is refused
+ * as one that is not there: one of them is SMC, and their names stand in memory. */
+void filter_options(struct filter *f, uint32_t nr);
+
+/* For call `nr`, which is socket: neither the family nor the protocol SMC, for which the kernel would load a
+ * module that is meant for data centres. Other rules for the call come behind it. */
+void filter_no_smc(struct filter *f, uint32_t nr);
 
 #endif

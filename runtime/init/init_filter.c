@@ -9,18 +9,21 @@
 /* Of the sister: its ABI has numbers of its own for the older calls. */
 #if defined(__x86_64__)
 #define SISTER_ARCH       AUDIT_ARCH_I386
+#define SISTER_SOCKET     359
 #define SISTER_SETSOCKOPT 366
 #define SISTER_PRLIMIT    340
 #define SISTER_SOCKETCALL 102
 #else
 #define SISTER_ARCH       AUDIT_ARCH_ARM
+#define SISTER_SOCKET     281
 #define SISTER_SETSOCKOPT 294
 #define SISTER_PRLIMIT    369
 #endif
+#define SOCKETCALL_SOCKET     1
 #define SOCKETCALL_SETSOCKOPT 14
 
 struct numbers {
-    uint32_t setsockopt, prlimit;
+    uint32_t socket, setsockopt, prlimit;
 };
 
 /* io_uring has the same numbers everywhere. */
@@ -34,19 +37,20 @@ static void write_rules(struct filter *f, const struct numbers *n, bool for_tool
     }
     if (for_tools)
         filter_argument(f, n->prlimit, 0, oneself, 1, true, EPERM);
-    filter_no_linger(f, n->setsockopt);
+    filter_no_smc(f, n->socket);
+    filter_options(f, n->setsockopt);
 }
 
 /* The arguments of a socketcall stand in memory, where no filter can look. */
 static void write_sister(struct filter *f, bool for_tools)
 {
-    const struct numbers n = {SISTER_SETSOCKOPT, SISTER_PRLIMIT};
+    const struct numbers n = {SISTER_SOCKET, SISTER_SETSOCKOPT, SISTER_PRLIMIT};
     filter_emit(f, BPF_JMP | BPF_JEQ | BPF_K, SISTER_ARCH, 1, 0);
     filter_return(f, SECCOMP_RET_KILL_PROCESS);
     filter_load(f, offsetof(struct seccomp_data, nr));
 #ifdef SISTER_SOCKETCALL
-    static const uint32_t sets[] = {SOCKETCALL_SETSOCKOPT};
-    filter_argument(f, SISTER_SOCKETCALL, 0, sets, 1, false, EPERM);
+    static const uint32_t hidden[] = {SOCKETCALL_SOCKET, SOCKETCALL_SETSOCKOPT};
+    filter_argument(f, SISTER_SOCKETCALL, 0, hidden, 2, false, EPERM);
 #endif
     write_rules(f, &n, for_tools);
     filter_return(f, SECCOMP_RET_ALLOW);
@@ -54,7 +58,7 @@ static void write_sister(struct filter *f, bool for_tools)
 
 void init_filter_write(struct filter *f, bool for_tools)
 {
-    const struct numbers n = {SYS_setsockopt, SYS_prlimit64};
+    const struct numbers n = {SYS_socket, SYS_setsockopt, SYS_prlimit64};
     filter_load(f, offsetof(struct seccomp_data, arch));
     size_t to_sister = f->n;
     filter_emit(f, BPF_JMP | BPF_JEQ | BPF_K, FILTER_ARCH, 0, 0);

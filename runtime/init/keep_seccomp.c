@@ -89,7 +89,7 @@ static const uint32_t refused[] = {
 
 #define REFUSED_N (sizeof(refused) / sizeof(refused[0]))
 
-_Static_assert(REFUSED_N < FILTER_CODE_MAX - 40, "the rest needs room, too");
+_Static_assert(REFUSED_N < FILTER_CODE_MAX - 50, "the rest needs room, too");
 
 static void emit_all(struct filter *f)
 {
@@ -107,9 +107,10 @@ static void emit_all(struct filter *f)
         filter_emit(f, BPF_JMP | BPF_JEQ | BPF_K, refused[i], (uint8_t)(REFUSED_N - i), 0);
     filter_emit(f, BPF_JMP | BPF_JA, 1, 0, 0);
     filter_refuse(f, EPERM);
+    filter_no_smc(f, SYS_socket);
     filter_argument(f, SYS_socket, 0, families, 4, true, EAFNOSUPPORT);
     filter_argument(f, SYS_ioctl, 1, terminal_pushes, 2, false, EPERM);
-    filter_no_linger(f, SYS_setsockopt);
+    filter_options(f, SYS_setsockopt);
     filter_return(f, SECCOMP_RET_ALLOW);
 }
 

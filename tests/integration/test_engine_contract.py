@@ -20,6 +20,27 @@ from gateway import BIN, Gateway
 from test_logs import Follower
 
 
+# Prints what it is told of sockets of SMC, over which no filter of the kernel's firewall stands.
+SMC = r"""
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+int main(void)
+{
+    int tcp = socket(AF_INET, SOCK_STREAM, 0);
+    errno = 0, socket(43, SOCK_STREAM, 0), puts(strerrorname_np(errno));
+    errno = 0, socket(43, SOCK_STREAM, 1), puts(strerrorname_np(errno));
+    errno = 0, socket(AF_INET, SOCK_STREAM, 256), puts(strerrorname_np(errno));
+    errno = 0, socket(AF_INET6, SOCK_STREAM, 256), puts(strerrorname_np(errno));
+    errno = 0, setsockopt(tcp, IPPROTO_TCP, 31, "smc", 4), puts(strerrorname_np(errno));
+    errno = 0, setsockopt(tcp, IPPROTO_TCP, 31, "tls", 4), puts(strerrorname_np(errno));
+}
+"""
+SMC_TOLD = ["EAFNOSUPPORT"] * 2 + ["EPROTONOSUPPORT"] * 2 + ["ENOENT"] * 2
+
 # Who drops the last of such a socket, which nobody reads, waits for a minute: the door, if we are quick.
 LINGERER = r"""
 #include "lingering.h"
@@ -182,11 +203,20 @@ class Contract:
         self.assertEqual(self.everything(), [])
         gateway.open(self.chat)
 
+    def program(self, name, source):
+        [files] = glob.glob(os.path.join(self.gateway.dir, "data", "workspaces", "*", "chats", "*", "files"))
+        compile_c(source, os.path.join(files, name), "-static")
+
+    def test_no_socket_of_smc_is_to_be_had(self):
+        self.start()
+        shell = self.shell()
+        self.program("smc", SMC)
+        self.assertEqual(shell.run("/workspace/chat/smc"), (0, SMC_TOLD))
+
     def test_a_socket_that_lingers_holds_up_no_revocation(self):
         gateway = self.start()
         shell = self.shell()
-        [files] = glob.glob(os.path.join(gateway.dir, "data", "workspaces", "*", "chats", "*", "files"))
-        compile_c(LINGERER, os.path.join(files, "lingerer"), "-static")
+        self.program("lingerer", LINGERER)
         self.assertEqual(shell.run("/workspace/chat/lingerer"), (0, ["sent 1"]))
         gateway.expect(200, "POST", "/leases/revoke",
                        {"selector": {"session_id": self.sandbox["session_id"]}, "wait_ms": 5000})

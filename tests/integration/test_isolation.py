@@ -206,7 +206,7 @@ for address in (('192.0.2.1', 80), ('169.254.169.254', 80), ('10.0.0.1', 53)):
         s.connect(address); print('connected')
     except OSError:
         pass
-for family in (40, 17, 38, 16 + 25):  # vsock, packet, alg, kcm
+for family in (40, 17, 38, 16 + 25, 43):  # vsock, packet, alg, kcm, smc
     try:
         socket.socket(family, socket.SOCK_STREAM if family != 17 else socket.SOCK_RAW)
         print('family', family)

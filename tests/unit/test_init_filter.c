@@ -1,11 +1,13 @@
 /* The filter of pid 1 of a sandbox, tried on a process of the test's own. */
 #include <errno.h>
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -93,6 +95,85 @@ static void test_one_on_top_of_another_changes_nothing(void **state)
 {
     (void)state;
     assert_int_equal(filtered(false, try_twice), 0);
+}
+
+/* ---- what this kernel may not have: the filter itself is asked ---- */
+
+/* As the kernel runs it, of the instructions that filter.c writes. */
+static uint32_t verdict(const struct filter *f, const struct seccomp_data *data)
+{
+    uint32_t a = 0;
+    for (size_t i = 0; i < f->n; i++) {
+        const struct sock_filter *code = &f->code[i];
+        switch (code->code) {
+        case BPF_LD | BPF_W | BPF_ABS:
+            assert_true(code->k + sizeof(a) <= sizeof(*data));
+            memcpy(&a, (const char *)data + code->k, sizeof(a));
+            break;
+        case BPF_JMP | BPF_JEQ | BPF_K:
+            i += a == code->k ? code->jt : code->jf;
+            break;
+        case BPF_JMP | BPF_JGE | BPF_K:
+            i += a >= code->k ? code->jt : code->jf;
+            break;
+        default:
+            assert_int_equal(code->code, BPF_RET | BPF_K);
+            return code->k;
+        }
+    }
+    fail();
+    return 0;
+}
+
+static uint32_t asked(uint32_t arch, int nr, uint64_t a, uint64_t b, uint64_t c)
+{
+    struct filter f = {.n = 0};
+    init_filter_write(&f, false);
+    return verdict(&f, &(struct seccomp_data){.nr = nr, .arch = arch, .args = {a, b, c}});
+}
+
+static const uint32_t allow = SECCOMP_RET_ALLOW;
+
+static uint32_t refusal(int why)
+{
+    return SECCOMP_RET_ERRNO | (uint32_t)why;
+}
+
+static void check_smc(uint32_t arch, int socket_nr, int setsockopt_nr)
+{
+    enum { SMC = 43, PROTOCOL_SMC = 256, PROTOCOL_MPTCP = 262, ULP = 31, NODELAY = 1 };
+    const uint64_t high = UINT64_C(1) << 32;
+    const int inet[] = {AF_INET, AF_INET6};
+    assert_int_equal(asked(arch, socket_nr, SMC, SOCK_STREAM, 0), refusal(EAFNOSUPPORT));
+    assert_int_equal(asked(arch, socket_nr, high | SMC, SOCK_STREAM, 1), refusal(EAFNOSUPPORT));
+    for (size_t i = 0; i < 2; i++) {
+        uint64_t to = (uint64_t)inet[i];
+        assert_int_equal(asked(arch, socket_nr, to, SOCK_STREAM, PROTOCOL_SMC),
+                         refusal(EPROTONOSUPPORT));
+        assert_int_equal(asked(arch, socket_nr, to, SOCK_STREAM, high | PROTOCOL_SMC),
+                         refusal(EPROTONOSUPPORT));
+        assert_int_equal(asked(arch, socket_nr, to, SOCK_STREAM, PROTOCOL_MPTCP), allow);
+        assert_int_equal(asked(arch, socket_nr, to, SOCK_STREAM, 0), allow);
+    }
+    assert_int_equal(asked(arch, setsockopt_nr, 3, IPPROTO_TCP, ULP), refusal(ENOENT));
+    assert_int_equal(asked(arch, setsockopt_nr, 3, IPPROTO_TCP, high | ULP), refusal(ENOENT));
+    assert_int_equal(asked(arch, setsockopt_nr, 3, IPPROTO_TCP, NODELAY), allow);
+    assert_int_equal(asked(arch, setsockopt_nr, 3, IPPROTO_IPV6, ULP), allow);
+    assert_int_equal(asked(arch, setsockopt_nr, 3, SOL_SOCKET, ULP), allow);
+    assert_int_equal(asked(arch, setsockopt_nr, 3, SOL_SOCKET, SO_LINGER), refusal(0));
+}
+
+static void test_no_way_leads_to_smc(void **state)
+{
+    (void)state;
+    check_smc(FILTER_ARCH, SYS_socket, SYS_setsockopt);
+    assert_int_equal(asked(FILTER_ARCH, SYS_getpid, 43, 0, 256), allow);
+#ifdef __x86_64__
+    check_smc(AUDIT_ARCH_I386, 359, 366);
+    assert_int_equal(asked(AUDIT_ARCH_I386, 102, 1, 0, 0), refusal(EPERM)); /* a socketcall */
+    assert_int_equal(asked(AUDIT_ARCH_I386, 102, 2, 0, 0), allow);
+    assert_int_equal(asked(AUDIT_ARCH_ARM, 281, 43, 0, 0), SECCOMP_RET_KILL_PROCESS);
+#endif
 }
 
 /* ---- limits ---- */
@@ -190,6 +271,7 @@ int main(void)
         cmocka_unit_test(test_no_socket_lingers),
         cmocka_unit_test(test_io_uring_is_no_way_around),
         cmocka_unit_test(test_one_on_top_of_another_changes_nothing),
+        cmocka_unit_test(test_no_way_leads_to_smc),
         cmocka_unit_test(test_a_tool_changes_nobodys_limits_but_its_own),
 #ifdef __x86_64__
         cmocka_unit_test(test_32_bit_programs_run_and_linger_no_more),
