@@ -1,9 +1,11 @@
 /*
  * What a container wrote to its stderr. The engine sends frames (stream, three zeros, length in big
- * endian), each with the time of its line in front; the time of the last one is where the next
- * reading begins. A long line comes in several frames (of 16 KiB), all with the time of the first, some of
- * them maybe after we have read. When the last line has gone from what the engine keeps, others have, too:
- * then that is said.
+ * endian), each with the time of its line in front. A long line comes in several frames (of 16 KiB), all with
+ * the time of the first, some of them maybe after we have read.
+ *
+ * Where a reading ended the next begins: behind as many frames of the last line as were read, found by that
+ * line's time, but not by its order, as the engine's clock may be set back. When that place has gone from
+ * what the engine keeps, a part of what came after it may have, too: then that is said.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,14 +20,27 @@
 #define TEXT_MAX   (32u * 1024 * 1024)
 #define STAMP_MAX  64
 #define FRAME_HEAD 8
+#define NS         INT64_C(1000000000)
+#define FILE_MAX   1000000 /* of the engine's log, the max-size of docker_body.c */
+#define FRAME_COST 100
+#define NS         INT64_C(1000000000)
+#define KEPT_MIN                                                                                   \
+    (160u * 1024) /* a file of the engine's log is at least so much text when it is changed */
+
+/* The line that was read last. */
+struct mark {
+    char stamp[STAMP_MAX];  /* "": nothing was read */
+    char before[STAMP_MAX]; /* of the frame before it; "": there was none */
+    size_t n;               /* frames of it that were read */
+    uint64_t first;         /* what the first of them says */
+};
 
 struct docker_log {
     struct engine_log base;
     struct engine_docker *d;
     char id[DOCKER_NAME_MAX];
     int64_t since_ms, tail; /* of the first reading */
-    char last[STAMP_MAX];   /* of the newest line; "": none was read */
-    size_t last_n;          /* frames of this time that were read */
+    struct mark mark;       /* of what was read last */
     struct buf text;        /* not given out yet */
 };
 
@@ -44,31 +59,43 @@ static bool frame_next(const char **at, const char *end, const char **ret, size_
     return true;
 }
 
-/* Seconds and nanoseconds of "2026-11-29T20:38:56.958783196Z", as the engine takes them; of the moment
- * before it, as one engine begins at `since` and another behind it. */
-static void since_write(const struct docker_log *l, struct buf *path)
+/* Of "2026-11-29T20:38:56.958783196Z", in nanoseconds; 0: it is none. Another engine cuts zeros at the end, or
+ * has another zone. */
+static int64_t stamp_ns(const char *stamp)
 {
-    int64_t ms = l->since_ms;
-    int64_t ns = ms % 1000 * 1000000;
-    const char *dot = strchr(l->last, '.');
-    if (l->last[0] != '\0' && time_parse(l->last, strlen(l->last), &ms) == 0 && dot != NULL)
-        ns = strtoll(dot + 1, NULL, 10) - 1;
-    if (ns < 0) {
-        ns += 1000000000;
-        ms -= 1000;
-    }
-    if (ms > 0)
-        buf_printf(path, "&since=%" PRId64 ".%09" PRId64, ms / 1000, ns);
+    const char *dot = strchr(stamp, '.');
+    int64_t ms, ns = 0, unit = 100000000;
+    if (time_parse(stamp, strlen(stamp), &ms) != 0)
+        return 0;
+    for (const char *at = dot; dot != NULL && *++at >= '0' && *at <= '9'; unit /= 10)
+        ns += (*at - '0') * unit;
+    return ms / 1000 * NS + ns;
 }
 
-static int logs_get(struct docker_log *l, struct docker_answer *ret, struct err *e)
+/* Where to look for the last line, and for what stood before it. The moment before, as one engine begins
+ * at `since` and another behind it. */
+static void since_write(const struct docker_log *l, struct buf *path)
+{
+    int64_t since = l->since_ms * (NS / 1000), before = stamp_ns(l->mark.before);
+    if (l->mark.stamp[0] != '\0') {
+        since = stamp_ns(l->mark.stamp);
+        since = (before > 0 && before < since ? before : since) - 1;
+    }
+    if (since > 0)
+        buf_printf(path, "&since=%" PRId64 ".%09" PRId64, since / NS, since % NS);
+}
+
+enum part { NEW, LAST, ALL }; /* LAST: one frame, of stdout, too */
+
+static int logs_get(struct docker_log *l, enum part part, struct docker_answer *ret, struct err *e)
 {
     struct buf path;
     buf_init(&path, 1024);
     buf_printf(&path, "/containers/%s/logs?stderr=1&timestamps=1", l->id);
-    since_write(l, &path);
-    if (l->last[0] == '\0' && l->tail >= 0)
-        buf_printf(&path, "&tail=%" PRId64, l->tail);
+    if (part == NEW)
+        since_write(l, &path);
+    if (part == LAST)
+        buf_add_str(&path, "&stdout=1&tail=1");
     struct docker_call c = {.method = "GET", .path = path.data, .timeout_ms = LOOK_MS};
     int rc = docker_api_call(l->d->api, &c, ret, e);
     buf_done(&path);
@@ -90,60 +117,187 @@ static bool stamp_take(const char **payload, size_t *len, char ret[static STAMP_
     return true;
 }
 
-static size_t count_of(const struct docker_answer *answer, const char *stamp)
+struct frame {
+    char stamp[STAMP_MAX];
+    const char *text;
+    size_t len;
+};
+
+static bool stamped_next(const char **at, const char *end, struct frame *ret)
 {
-    const char *at = answer->body.data, *payload, *end = at + answer->body.len;
-    char own[STAMP_MAX];
-    size_t len, n = 0;
-    while (at != NULL && frame_next(&at, end, &payload, &len))
-        n += stamp_take(&payload, &len, own) && strcmp(own, stamp) == 0;
+    while (*at != NULL && frame_next(at, end, &ret->text, &ret->len)) {
+        if (stamp_take(&ret->text, &ret->len, ret->stamp))
+            return true;
+    }
+    return false;
+}
+
+/* FNV-1a: whether it is the same text, of a log whose writer could fool but itself. */
+static uint64_t sum_of(const struct frame *f)
+{
+    uint64_t sum = 0xcbf29ce484222325;
+    for (size_t i = 0; i < f->len; i++)
+        sum = (sum ^ (unsigned char)f->text[i]) * 0x100000001b3;
+    return sum;
+}
+
+static void mark_move(struct mark *m, const struct frame *f)
+{
+    if (strcmp(m->stamp, f->stamp) == 0) {
+        m->n++;
+        return;
+    }
+    memcpy(m->before, m->stamp, sizeof(m->before));
+    memcpy(m->stamp, f->stamp, sizeof(m->stamp));
+    m->n = 1;
+    m->first = sum_of(f);
+}
+
+/* Where the line of the mark stands in an answer, which may have it twice when a clock is set: the last. */
+struct place {
+    const char *from; /* behind the frames of it that were read; NULL: not all of them are there */
+    size_t n;         /* of its frames so far */
+    size_t kept;      /* what the engine needs for all frames, at most */
+    bool has_before;  /* what stood before it is there */
+    bool same, alike; /* its first frame is the one that was read; and its second is no other */
+};
+
+/* In a file of lines of JSON, which escapes what is not plain. */
+static size_t cost_of(const struct frame *f)
+{
+    size_t n = FRAME_COST;
+    for (size_t i = 0; i < f->len; i++) {
+        unsigned char c = (unsigned char)f->text[i];
+        n += c >= ' ' && c < 0x7f && strchr("\"\\<>&", c) == NULL ? 1 : 6;
+    }
     return n;
 }
 
-/* What was given out before is left out: what is older than the newest stamp of then, and of that as many
- * frames as there were. When some of these have gone, what is left of them may be new. */
+static void place_see(struct place *p, const struct mark *m, const struct frame *f,
+                      const char *behind)
+{
+    uint64_t sum = p->n < 2 ? sum_of(f) : 0;
+    if (p->n == 0)
+        p->same = sum == m->first;
+    if (p->n == 1)
+        p->alike = sum == m->first;
+    if (++p->n == m->n)
+        p->from = p->same ? behind : NULL;
+}
+
+static void find(const struct mark *m, const struct docker_answer *answer, struct place *ret)
+{
+    const char *at = answer->body.data, *end = at + answer->body.len;
+    char before[STAMP_MAX] = "";
+    struct frame f;
+    *ret = (struct place){.from = NULL};
+    while (stamped_next(&at, end, &f)) {
+        bool is_it = strcmp(f.stamp, m->stamp) == 0;
+        if (is_it && strcmp(before, m->stamp) != 0)
+            *ret =
+                (struct place){.kept = ret->kept,
+                               .has_before = before[0] != '\0' && strcmp(before, m->before) == 0};
+        if (is_it)
+            place_see(ret, m, &f, at);
+        ret->kept += cost_of(&f);
+        memcpy(before, f.stamp, sizeof(before));
+    }
+}
+
+/* Of a line of equal pieces that grows the first may have gone without a trace. */
+static bool is_whole(const struct place *p, const struct mark *m)
+{
+    bool traceless = p->alike && !p->has_before && p->n > m->n && p->kept >= FILE_MAX;
+    return p->from != NULL && !traceless;
+}
+
+/* What was given out before is left out; if its end is not found, all of the answer may be new. */
 static void take(struct docker_log *l, const struct docker_answer *answer)
 {
-    const char *at = answer->body.data, *payload, *end = at + answer->body.len;
-    char before[STAMP_MAX], stamp[STAMP_MAX];
-    size_t len, known = l->last_n;
-    memcpy(before, l->last, sizeof(before));
-    bool whole = before[0] == '\0' || count_of(answer, before) >= known;
-    if (!whole)
-        known = 0;
-    while (at != NULL && frame_next(&at, end, &payload, &len)) {
-        if (!stamp_take(&payload, &len, stamp))
-            continue;
-        int order = strcmp(stamp, before);
-        if (order < 0 || (order == 0 && known > 0)) {
-            known -= order == 0;
-            continue;
-        }
-        if (!whole)
+    const char *at = answer->body.data, *end = at + answer->body.len;
+    struct place p = {.from = NULL};
+    struct frame f;
+    if (l->mark.stamp[0] != '\0')
+        find(&l->mark, answer, &p);
+    bool lost = l->mark.stamp[0] != '\0' && !is_whole(&p, &l->mark);
+    if (p.from != NULL)
+        at = p.from;
+    while (stamped_next(&at, end, &f)) {
+        if (lost)
             buf_add_str(&l->text, gap_text);
-        l->last_n = whole && strcmp(stamp, l->last) == 0 ? l->last_n + 1 : 1;
-        whole = true;
-        memcpy(l->last, stamp, sizeof(stamp));
-        buf_add(&l->text, payload, len);
+        if (lost && p.from == NULL)
+            l->mark = (struct mark){.n = 0};
+        lost = false;
+        mark_move(&l->mark, &f);
+        buf_add(&l->text, f.text, f.len);
     }
+}
+
+/* The engine takes the pieces of long lines for lines, and those of stdout, too: so we count. */
+static void keep_tail(struct buf *text, int64_t lines)
+{
+    size_t at = text->len;
+    for (; lines > 0 && at > 0; lines--) {
+        at--;
+        while (at > 0 && text->data[at - 1] != '\n')
+            at--;
+    }
+    buf_consume(text, lines < 0 ? 0 : at);
+}
+
+static int ask(struct docker_log *l, enum part part, struct docker_answer *ret, struct err *e)
+{
+    docker_answer_init(ret);
+    if (logs_get(l, part, ret, e) != 0)
+        return -1;
+    /* 404: the container went, so did its log; 409: it is on its way */
+    if (ret->status == 404 || ret->status == 409)
+        buf_consume(&ret->body, ret->body.len);
+    else if (ret->status != 200)
+        return docker_answer_refused(ret, ERR_ENGINE_UNAVAILABLE, "its log", e);
+    return 0;
+}
+
+static int read_part(struct docker_log *l, enum part part, struct err *e)
+{
+    struct docker_answer answer;
+    int rc = ask(l, part, &answer, e);
+    if (rc == 0)
+        take(l, &answer);
+    docker_answer_done(&answer);
+    return rc;
+}
+
+/* Whether the engine's clock was set back behind the last line: by time nothing is found then. */
+static int was_set_back(struct docker_log *l, bool *ret, struct err *e)
+{
+    struct docker_answer answer;
+    int rc = ask(l, LAST, &answer, e);
+    const char *at = answer.body.data, *end = at + answer.body.len;
+    struct frame f;
+    *ret = rc == 0 && stamped_next(&at, end, &f) && stamp_ns(f.stamp) < stamp_ns(l->mark.stamp);
+    docker_answer_done(&answer);
+    return rc;
+}
+
+static int read_more(struct docker_log *l, struct err *e)
+{
+    bool set_back = false;
+    int rc = read_part(l, NEW, e);
+    if (rc == 0 && l->text.len == 0 && l->mark.stamp[0] != '\0')
+        rc = was_set_back(l, &set_back, e);
+    if (rc == 0 && set_back)
+        rc = read_part(l, ALL, e);
+    keep_tail(&l->text, l->tail);
+    if (rc == 0)
+        l->tail = -1; /* what comes now is behind the end of then */
+    return rc;
 }
 
 static int log_read(struct engine_log *log, char *data, size_t size, size_t *ret_n, struct err *e)
 {
     struct docker_log *l = (struct docker_log *)log;
-    int rc = 0;
-    if (l->text.len == 0) {
-        struct docker_answer answer;
-        docker_answer_init(&answer);
-        rc = logs_get(l, &answer, e);
-        if (rc == 0 && answer.status == 200)
-            take(l, &answer);
-        /* 404: the container went, so did its log; 409: it is on its way */
-        else if (rc == 0 && answer.status != 404 && answer.status != 409)
-            rc = docker_answer_refused(&answer, ERR_ENGINE_UNAVAILABLE, "its log", e);
-        docker_answer_done(&answer);
-    }
-    if (rc != 0)
+    if (l->text.len == 0 && read_more(l, e) != 0)
         return -1;
     *ret_n = l->text.len < size ? l->text.len : size;
     if (*ret_n > 0) {
@@ -214,15 +368,12 @@ static void tail_copy(const struct buf *text, char *ret, size_t size)
 
 void docker_log_tail(struct engine_docker *d, const char *id, char *ret, size_t size)
 {
-    struct docker_log l = {.d = d, .tail = TAIL_LINES};
-    struct docker_answer answer;
+    struct docker_log l = {.d = d};
     struct err ignored;
     snprintf(l.id, sizeof(l.id), "%s", id);
     buf_init(&l.text, TEXT_MAX);
-    docker_answer_init(&answer);
-    if (logs_get(&l, &answer, &ignored) == 0 && answer.status == 200)
-        take(&l, &answer);
+    if (read_part(&l, ALL, &ignored) == 0)
+        keep_tail(&l.text, TAIL_LINES);
     tail_copy(&l.text, ret, size);
-    docker_answer_done(&answer);
     buf_done(&l.text);
 }

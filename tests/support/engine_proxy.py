@@ -3,6 +3,8 @@
     proxy = EngineProxy(test, docker.socket)
     proxy.rule = lambda method, path: LOSE if path.endswith("/start") else None
 
+    proxy.query_rule = …    # the same with what stands behind the "?"
+
 One request a connection; what the engine answers is passed on as it comes, streams too.
 """
 
@@ -25,6 +27,7 @@ class EngineProxy:
     def __init__(self, test, target):
         self.target = target
         self.rule = lambda method, path: None
+        self.query_rule = lambda method, path, query: self.rule(method, path)
         self.dir = tempfile.mkdtemp(prefix="lhp-", dir="/tmp")
         self.path = os.path.join(self.dir, "p.sock")
         self.url = "unix://" + self.path
@@ -69,7 +72,8 @@ class EngineProxy:
         while sizes and len(body) < sizes[0]:
             body += client.recv(65536)
         method, path, _ = lines[0].decode().split(" ")
-        verdict = self.rule(method, path.split("?")[0])
+        path, _, query = path.partition("?")
+        verdict = self.query_rule(method, path, query)
         if isinstance(verdict, bytes):
             client.sendall(verdict)
         elif verdict == HANG:
