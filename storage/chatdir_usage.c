@@ -58,6 +58,12 @@ static bool is_passing(const struct count *c, const struct chatdir_entry *f)
     return f->depth == c->chat_depth && strncmp(f->name, "history.db-", 11) == 0;
 }
 
+/* Some file systems take sizes of which two are more than a sum can hold. */
+static void add_size(int64_t *sum, int64_t size)
+{
+    *sum = size > CHATDIR_USAGE_MAX - *sum ? CHATDIR_USAGE_MAX : *sum + size;
+}
+
 static int count_file(void *ctx, const struct chatdir_entry *f, struct err *e)
 {
     struct count *c = ctx;
@@ -71,10 +77,12 @@ static int count_file(void *ctx, const struct chatdir_entry *f, struct err *e)
     if (seen) {
         return 0;
     }
-    c->bytes += f->st->st_size;
+    add_size(&c->bytes, f->st->st_size);
     /* Beside files/ stands only what the gateway writes itself. */
     int64_t ctime_ns = (int64_t)f->st->st_ctim.tv_sec * 1000000000 + f->st->st_ctim.tv_nsec;
-    c->changed_bytes += f->depth > c->chat_depth && ctime_ns >= c->since_ns ? f->st->st_size : 0;
+    if (f->depth > c->chat_depth && ctime_ns >= c->since_ns) {
+        add_size(&c->changed_bytes, f->st->st_size);
+    }
     return 0;
 }
 

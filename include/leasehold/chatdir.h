@@ -37,7 +37,10 @@ struct chatdir_usage {
 };
 
 /* Σ st_size of the files and histories of the user's chats, each inode once, no link followed, however
- * deep. What agents change meanwhile may be counted or not. */
+ * deep: what can be read of them, not the blocks they take, which holes and shared ones have less of.
+ * Never more than CHATDIR_USAGE_MAX, of which sums can still be made. What agents change meanwhile may be
+ * counted or not. */
+#define CHATDIR_USAGE_MAX (INT64_C(1) << 53) /* what JSON takes for an integer */
 int chatdir_usage(const char *root, const struct id *user_id, struct chatdir_usage *ret,
                   struct err *e) MUST_CHECK;
 

@@ -5,6 +5,7 @@ import hashlib
 import http.client
 import json
 import os
+import subprocess
 import threading
 import unittest
 
@@ -132,6 +133,14 @@ class OnSharedBlocks(ArtifactsOnDisk):
         self.assertEqual(fetch(self.link(artifact)["url"])[2], data)
         self.assertEqual(len(self.objects()), 1)
 
+    def test_copies_that_share_blocks_count_each_and_names_of_one_file_once(self):
+        self.make()
+        file = self.put_file("long", data_of(4 * MIB))
+        path = f"/users/{self.chat['user_id']}/workspace"
+        before = self.gateway.expect(200, "GET", path)["used_bytes"]
+        subprocess.run(["cp", "--reflink=always", file, file + ".copy"], check=True)
+        os.link(file, file + ".name")
+        self.assertEqual(self.gateway.expect(200, "GET", path)["used_bytes"], before + 4 * MIB)
 
     def test_a_file_of_many_runs_is_copied_as_to_clone_them_cannot_be_cancelled(self):
         self.make()

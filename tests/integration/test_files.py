@@ -613,6 +613,20 @@ class Uncounted(FileCase):
         self.assert_full()
         self.assertEqual(self.client.used(), recount(self.gateway, self.client.chat["user_id"]))
 
+    def test_one_with_holes_counts_as_it_would_be_read_and_makes_room_when_it_goes(self):
+        before = self.client.used()
+        self.agent("holes", 1 << 40)
+        os.link(os.path.join(self.client.files, "holes"), os.path.join(self.client.files, "again"))
+        time.sleep(0.05)
+        self.assertEqual(self.client.used(), before + (1 << 40))
+        self.assertEqual([f["size_bytes"] for f in self.client.list() if f["name"] == "holes"], [1 << 40])
+        self.assert_full()
+        for name in ("again", "holes", "mine"):
+            self.assertEqual(self.client.delete(name), 204)
+        self.client.used()
+        self.assertEqual(self.client.put("mine", b"x" * self.room)[0], 201)
+        self.assert_full()
+
     def test_one_that_changes_after_a_scan_is_not_what_was_counted(self):
         self.agent("seen", 50_000)
         time.sleep(0.05)

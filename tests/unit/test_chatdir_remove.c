@@ -169,6 +169,48 @@ static void usage_counts_each_inode_once_and_follows_no_link(void **state)
     assert_int_equal(after.bytes, 0);
 }
 
+static void make_size(const char *dir, const char *name, int64_t size)
+{
+    char path[512];
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, size), 0);
+    close(fd);
+}
+
+/* In memory, where a file may have any size. */
+static void usage_of_sizes_beyond_any_sum_is_the_most_there_is(void **state)
+{
+    struct place *p = *state;
+    char root[] = "/dev/shm/leasehold-usage-XXXXXX", away[64], chat[200], files[220];
+    struct chatdir_usage u;
+    struct err e;
+    assert_non_null(mkdtemp(root));
+    snprintf(away, sizeof(away), "%s/away", root);
+    assert_int_equal(
+        chatdir_make(root, &p->user_id, &p->chat_id, (int64_t)geteuid(), (int64_t)getegid(), &e),
+        0);
+    snprintf(chat, sizeof(chat), "%s/%s/chats/%s", root, ID_STR(&p->user_id), ID_STR(&p->chat_id));
+    snprintf(files, sizeof(files), "%s/files", chat);
+    make_size(files, "hole", INT64_C(1) << 40);
+    assert_int_equal(chatdir_usage(root, &p->user_id, &u, &e), 0);
+    assert_true(u.bytes >= INT64_C(1) << 40 && u.bytes < INT64_C(1) << 41);
+    for (int i = 0; i < 4; i++) {
+        make_size(files, (const char *[]){"a", "b", "c", "d"}[i], INT64_MAX);
+        assert_int_equal(chatdir_usage(root, &p->user_id, &u, &e), 0);
+        assert_int_equal(u.bytes, CHATDIR_USAGE_MAX);
+        assert_int_equal(chatdir_chat_usage(root, &p->user_id, &p->chat_id, 0, &u, &e), 0);
+        assert_int_equal(u.bytes, CHATDIR_USAGE_MAX);
+        assert_int_equal(u.changed_bytes, CHATDIR_USAGE_MAX);
+    }
+    assert_int_equal(chatdir_quarantine(root, away, &p->user_id, &p->chat_id, &e), 0);
+    assert_int_equal(chatdir_destroy(away, &p->user_id, &p->chat_id, &e), 0);
+    assert_int_equal(chatdir_remove_workspace(root, away, &p->user_id, &e), 0);
+    rmdir(away);
+    assert_int_equal(rmdir(root), 0);
+}
+
 /* Side branches at every depth: the walk has to come back to each. */
 static void usage_counts_what_no_path_can_name(void **state)
 {
@@ -213,6 +255,8 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(usage_counts_what_no_path_can_name, setup, teardown),
         cmocka_unit_test_setup_teardown(usage_counts_each_inode_once_and_follows_no_link, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(usage_of_sizes_beyond_any_sum_is_the_most_there_is, setup,
                                         teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
