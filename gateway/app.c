@@ -176,14 +176,6 @@ static void on_term(void *ctx)
     drain_look(a);
 }
 
-static void exposed_warn(void *ctx, const char *key, const char *path)
-{
-    const struct app *a = ctx;
-
-    log_event(a->s.log, LOG_WARNING, "secret_exposed", LF_STR("key", key), LF_STR("path", path),
-              LF_STR("detail", CONFIG_FILES_EXPOSED));
-}
-
 /* Each by itself: what cannot be read stays what it was, and holds up nothing else. */
 static bool keys_renew(struct app *a)
 {
@@ -217,7 +209,7 @@ static bool config_renew(struct app *a)
     all = !a->o->objects_renew(&fresh, artifacts_store(a->s.artifacts), &e);
     if (!all)
         log_error(a->s.log, "reload_failed", &e);
-    config_files_exposed(&fresh, exposed_warn, a);
+    config_files_warn(&fresh, a->s.log);
     config_done(&fresh);
     return all;
 }
@@ -333,7 +325,7 @@ static int keys_load(struct app *a, struct err *e)
     if (tls_ca_new(&a->cfg, &a->tls, e))
         return -1;
     a->s.tls = a->tls;
-    config_files_exposed(&a->cfg, exposed_warn, a);
+    config_files_warn(&a->cfg, a->s.log);
     return 0;
 }
 

@@ -233,3 +233,16 @@ void config_files_exposed(const struct config *cfg,
     look_at_docker(&x, cfg);
     look_at_profiles(&x, cfg);
 }
+
+static void warn(void *ctx, const char *key, const char *path)
+{
+    struct log *log = ctx;
+
+    log_event(log, LOG_WARNING, "secret_exposed", LF_STR("key", key), LF_STR("path", path),
+              LF_STR("detail", CONFIG_FILES_EXPOSED));
+}
+
+void config_files_warn(const struct config *cfg, struct log *log)
+{
+    config_files_exposed(cfg, warn, log);
+}

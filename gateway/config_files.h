@@ -6,6 +6,7 @@
 
 #include "leasehold/config.h"
 #include "leasehold/err.h"
+#include "leasehold/log.h"
 
 /* For check-config: certificates and keys that are read at their first use only, objects.ca_file and
  * docker.tls. The error names key and file. */
@@ -16,6 +17,9 @@ int config_files_check(const struct config *cfg, struct err *e) MUST_CHECK;
 void config_files_exposed(const struct config *cfg,
                           void (*each)(void *ctx, const char *key, const char *path), void *ctx);
 #define CONFIG_FILES_EXPOSED "others may read it: chmod 600"
+
+/* Logs `secret_exposed` for each of them. */
+void config_files_warn(const struct config *cfg, struct log *log);
 
 #define OBJECTS_SECRET_TEXT 512
 
