@@ -11,6 +11,7 @@
 #include "app.h"
 #include "auth.h"
 #include "leasehold/clock.h"
+#include "leasehold/owned_file.h"
 #include "leasehold/store.h"
 #include "leasehold/token.h"
 
@@ -24,7 +25,7 @@ static int join(const char *dir, const char *name, char *ret, size_t size, struc
 /* One that is there keeps its mode. */
 static int make_dir(const char *path, mode_t mode, struct err *e)
 {
-    if (mkdir(path, 0700))
+    if (owned_mkdir(path, 0700))
         return errno == EEXIST ? 0 : err_sys(e, ERR_INTERNAL, errno, "make %s", path);
     if (mode != 0700 && chmod(path, mode)) /* mkdir's would be cut by the umask */
         return err_sys(e, ERR_INTERNAL, errno, "open %s to agents", path);
@@ -33,7 +34,7 @@ static int make_dir(const char *path, mode_t mode, struct err *e)
 
 static int write_new(const char *path, const char *text, struct err *e)
 {
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd = owned_open(path, O_WRONLY | O_EXCL | O_CLOEXEC, NULL);
     ssize_t n;
 
     if (fd < 0 && errno == EEXIST)
@@ -75,8 +76,9 @@ static int make_dirs(const char *dir, struct err *e)
         {"data/bundles", 0755}, {"data/tools", 0755}, {"run", 0700}};
     char path[4096];
 
-    if (make_dir(dir, 0700, e))
-        return -1;
+    /* Whoever makes it owns it; in one that is there all belongs to whose it is. */
+    if (mkdir(dir, 0700) && errno != EEXIST)
+        return err_sys(e, ERR_INTERNAL, errno, "make %s", dir);
     for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++)
         if (join(dir, dirs[i].name, path, sizeof path, e) || make_dir(path, dirs[i].mode, e))
             return -1;

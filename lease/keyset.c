@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "leasehold/owned_file.h"
+
 #define KEYSET_MAX 64   /* signing, next, and those retired within ttl_max + skew: a handful */
 #define PEM_MAX    8192 /* a P-256 key takes 241 bytes; comments around it are allowed */
 
@@ -109,7 +111,8 @@ static int write_new_file(const char *path, const char *data, size_t len, struct
         return err_sys(e, ERR_INTERNAL, errno, "cannot write key file %s", path);
 
     int sys = 0;
-    if (fchmod(fd, 0600) < 0 || write_all(fd, data, len) < 0 || link(temp, path) < 0)
+    if (fchmod(fd, 0600) < 0 || owned_give(fd, path) < 0 || write_all(fd, data, len) < 0 ||
+        link(temp, path) < 0)
         sys = errno;
     close(fd);
     unlink(temp);

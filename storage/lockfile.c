@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "leasehold/owned_file.h"
 #include "leasehold/process.h"
 
 #define MARK_LEN 6 /* each, so that one write replaces the other */
@@ -34,7 +35,7 @@ int lockfile_take(const char *db_path, struct lockfile *ret, enum lockfile_mark 
     if (len < 0 || (size_t)len >= sizeof(path)) {
         return err_set(e, ERR_INTERNAL, "the path of the database is too long");
     }
-    int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int fd = owned_open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC, NULL);
     if (fd < 0) {
         return err_sys(e, ERR_INTERNAL, errno, "cannot open %s", path);
     }

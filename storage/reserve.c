@@ -8,6 +8,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "leasehold/owned_file.h"
 #include "stmt.h"
 
 #define KIB (INT64_C(1024))
@@ -195,7 +196,7 @@ static int open_beside(const char *db_path, const char *suffix, int *ret)
         errno = ENAMETOOLONG;
         return -1;
     }
-    *ret = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    *ret = owned_open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC, NULL);
     return *ret >= 0 ? 0 : -1;
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "leasehold/clock.h"
+#include "leasehold/owned_file.h"
 #include "hex.h"
 #include "migrate.h"
 #include "stmt.h"
@@ -38,12 +39,13 @@ static int sync_parent(const char *path, struct err *e)
     return rc == 0 ? 0 : err_sys(e, ERR_INTERNAL, sys, "cannot sync the directory of %s", path);
 }
 
-/* SQLite would make the file readable to others, and does not sync the directory it stands in.
+/* SQLite would make the file readable to others, and does not sync the directory it stands in. It would
+ * also take a file that something has emptied for a database that is to be made.
  * Closing any descriptor of the file drops SQLite's locks: this one stays as long as they are. */
-static int make_file(const char *path, int *ret_fd, bool *ret_empty, struct err *e)
+static int make_file(const char *path, int *ret_fd, bool *ret_made, struct err *e)
 {
     struct stat st;
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600);
+    int fd = owned_open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK, ret_made);
     *ret_fd = fd;
     if (fd < 0 || fstat(fd, &st) != 0) {
         return err_sys(e, ERR_INTERNAL, errno, "cannot open the database %s", path);
@@ -51,7 +53,12 @@ static int make_file(const char *path, int *ret_fd, bool *ret_empty, struct err 
     if (!S_ISREG(st.st_mode)) {
         return err_set(e, ERR_INTERNAL, "the database %s is not a file", path);
     }
-    *ret_empty = st.st_size == 0;
+    if (st.st_size == 0 && !*ret_made) {
+        return err_set(e, ERR_INTERNAL,
+                       "the database %s is empty: restore a backup, or remove it and what stands "
+                       "beside it to begin anew",
+                       path);
+    }
     return sync_parent(path, e);
 }
 
@@ -89,17 +96,17 @@ static bool file_is_small(const struct store *s, const struct store_options *o)
 
 static int prepare_file(struct store *s, const struct store_options *o, struct err *e)
 {
-    bool empty = false;
+    bool made = false;
     enum lockfile_mark left;
     int64_t applied = 0;
     if (lockfile_take(o->path, &s->lock, &left, e) != 0 ||
-        make_file(o->path, &s->writer.reserve.db_fd, &empty, e) != 0) {
+        make_file(o->path, &s->writer.reserve.db_fd, &made, e) != 0) {
         return -1;
     }
     if (open_writer(&s->writer, o, e) != 0) {
         return e->code == ERR_INTERNAL ? unusable(o->path, e->msg, e) : -1;
     }
-    s->unchecked = left != LOCKFILE_CLEAN && !empty;
+    s->unchecked = left != LOCKFILE_CLEAN && !made;
     if (s->unchecked && (left == LOCKFILE_DAMAGED || file_is_small(s, o))) {
         if (store_check_now(&s->writer.conn, o, e) != 0) {
             return -1;

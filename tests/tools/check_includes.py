@@ -14,7 +14,7 @@ import tree
 
 # Who owns a public header. Everything a header is not listed for belongs to no one: an error.
 OWNERS = {
-    "base": "arena buf clock config err field http_client http_headers id json lanes log metrics process tcp_reserve ws_frame ws_reader".split(),
+    "base": "arena buf clock config err field http_client http_headers id json lanes log metrics owned_file process tcp_reserve ws_frame ws_reader".split(),
     "lease": "token proof door_proto lease_rules broker spool".split(),
     "storage": "store model artifacts backup chatdir chatfile counted file_name history objects usertools".split(),
     "runtime": "engine sandbox_host agent_link keep_spec tool_link".split(),
@@ -58,6 +58,7 @@ LIBRARIES = {
         "lease/*",
         "storage/*",
         "gateway/auth*.c",
+        "gateway/config_files.c",
         "gateway/idempotency.c",
         "gateway/session_open.c",
         "gateway/tls*.c",

@@ -1,0 +1,84 @@
+"""What an administrator's commands leave in a directory that is the service's, and what they take for a store."""
+
+import os
+import shutil
+import tempfile
+import unittest
+
+from gateway import Gateway
+
+SERVICE = 65534
+
+
+def owners(directory):
+    """{path: (uid, gid)} of all that is there."""
+    found = {}
+    for folder, _, names in os.walk(directory):
+        for path in [folder, *(os.path.join(folder, name) for name in names)]:
+            state = os.lstat(path)
+            found[path] = (state.st_uid, state.st_gid)
+    return found
+
+
+class Commands(unittest.TestCase):
+    def setUp(self):
+        self.gateway = Gateway.for_test(self, start=False)
+        self.data = os.path.join(self.gateway.dir, "data")
+        self.db = os.path.join(self.data, "leasehold.db")
+
+    def run_all(self, code):
+        """What each of the commands that open the store has said; the directory's owner stays who it is."""
+        os.remove(os.path.join(self.gateway.dir, "admin.key"))
+        said = {}
+        for command in (["clock-reset"], ["audit-verify"], ["admin-key"],
+                        ["backup", os.path.join(self.gateway.dir, "copy.db")]):  # fmt: skip
+            done = self.gateway.run_program("leasehold", *command, "--config", self.gateway.config)
+            self.assertEqual(done.returncode, code, (command, done))
+            said[command[0]] = done.stderr
+        return said
+
+
+class Owners(Commands):
+    def all_is_the_services(self, directory, but=()):
+        strangers = {path for path, who in owners(directory).items() if who != (SERVICE, SERVICE)}
+        self.assertEqual(strangers - set(but), set())
+
+    def test_what_root_makes_beside_the_store_is_the_services(self):
+        for left in os.listdir(self.data):
+            if left != "leasehold.db" and left.startswith("leasehold.db"):
+                os.remove(os.path.join(self.data, left))
+        for path in owners(self.gateway.dir):
+            os.chown(path, SERVICE, SERVICE)
+        self.run_all(0)
+        self.assertIn("leasehold.db.lock", os.listdir(self.data))
+        # The copy is for whoever asked for it.
+        self.all_is_the_services(self.gateway.dir, [os.path.join(self.gateway.dir, "copy.db")])
+
+    def test_init_in_a_directory_of_the_service_is_for_the_service(self):
+        directory = tempfile.mkdtemp(prefix="leasehold-owner-")
+        self.addCleanup(shutil.rmtree, directory)
+        os.chown(directory, SERVICE, SERVICE)
+        done = self.gateway.run_program("leasehold", "init", "--dir", directory)
+        self.assertEqual(done.returncode, 0, done)
+        self.all_is_the_services(directory)
+        inner = os.path.join(directory, "roots")
+        done = self.gateway.run_program("leasehold", "init", "--dir", inner)
+        self.assertEqual(done.returncode, 0, done)
+        self.assertEqual(set(owners(inner).values()), {(0, 0)})
+
+
+class EmptyFile(Commands):
+    def test_an_emptied_store_is_not_begun_anew_by_anybody(self):
+        with open(self.db, "r+b") as file:
+            file.truncate(0)
+        said = self.run_all(1)
+        done = self.gateway.run_program("leasehold", "run", "--config", self.gateway.config)
+        self.assertEqual(done.returncode, 1, done)
+        for command, why in {**said, "run": done.stderr}.items():
+            self.assertIn(f"the database {self.db} is empty", why, command)
+        self.assertEqual(os.path.getsize(self.db), 0)
+        self.assertNotIn("admin.key", os.listdir(self.gateway.dir))
+
+
+if __name__ == "__main__":
+    unittest.main()
