@@ -193,8 +193,14 @@ static struct job *take_turn(struct lane *l)
     return job;
 }
 
-static void pass(struct lane *l, struct job *job)
+/* Or pass, as one without a key. */
+static void key_wait(struct lane *l, const struct key_slot *slot, struct queue *waiting,
+                     struct job *job)
 {
+    if (!slot->open || !job->passes) {
+        queue_push(waiting, job);
+        return;
+    }
     job->passed = true;
     job->key = (struct id){{0}};
     make_ready(l, job);
@@ -205,11 +211,7 @@ static void pass_waiting(struct lane *l, struct key_slot *slot)
     struct queue stays = {NULL, NULL};
     struct job *job;
     while ((job = queue_pop(&slot->waiting)) != NULL) {
-        if (job->passes) {
-            pass(l, job);
-        } else {
-            queue_push(&stays, job);
-        }
+        key_wait(l, slot, &stays, job);
     }
     slot->waiting = stays;
 }
@@ -230,12 +232,8 @@ static void key_release(struct lane *l, const struct id *key)
 static int key_admit(struct lane *l, struct job *job, struct err *e)
 {
     struct key_slot *slot = slot_find(l, &job->key);
-    if (slot != NULL && slot->open && job->passes) {
-        pass(l, job);
-        return 0;
-    }
     if (slot != NULL) {
-        queue_push(&slot->waiting, job);
+        key_wait(l, slot, &slot->waiting, job);
         return 0;
     }
     if (slot_add(l, &job->key) == NULL) {
@@ -488,6 +486,15 @@ void lane_aside_end(struct lane *l)
 
 /* --- submission ------------------------------------------------------------------------------ */
 
+static void unlock_and_wake(struct lane *l)
+{
+    bool more = needs_thread(l);
+    pthread_mutex_unlock(&l->lock);
+    if (more) {
+        pthread_cond_signal(&l->ready);
+    }
+}
+
 static int submit(struct lane *l, struct job *job, const struct id *key, struct err *e)
 {
     job->key = *key;
@@ -495,11 +502,7 @@ static int submit(struct lane *l, struct job *job, const struct id *key, struct 
     job->queued_us = clock_boot_us(&clock_system);
     pthread_mutex_lock(&l->lock);
     int rc = admit(l, job, e);
-    bool more = needs_thread(l);
-    pthread_mutex_unlock(&l->lock);
-    if (more) {
-        pthread_cond_signal(&l->ready);
-    }
+    unlock_and_wake(l);
     return rc;
 }
 
@@ -513,29 +516,15 @@ int lane_submit_keyed(struct lane *l, const struct id *key, struct job *job, str
     return submit(l, job, key, e);
 }
 
-void lane_key_open(struct lane *l, const struct id *key)
+void lane_key_open(struct lane *l, const struct id *key, bool open)
 {
     pthread_mutex_lock(&l->lock);
     struct key_slot *slot = slot_find(l, key);
     if (slot != NULL) {
-        slot->open = true;
+        slot->open = open;
         pass_waiting(l, slot);
     }
-    bool more = needs_thread(l);
-    pthread_mutex_unlock(&l->lock);
-    if (more) {
-        pthread_cond_signal(&l->ready);
-    }
-}
-
-void lane_key_close(struct lane *l, const struct id *key)
-{
-    pthread_mutex_lock(&l->lock);
-    struct key_slot *slot = slot_find(l, key);
-    if (slot != NULL) {
-        slot->open = false;
-    }
-    pthread_mutex_unlock(&l->lock);
+    unlock_and_wake(l);
 }
 
 /* --- from another lane ----------------------------------------------------------------------- */

@@ -198,7 +198,7 @@ static int record_row(struct store_tx *tx, void *arg, struct err *e)
 /* Before it is on record that it starts no more: who passes would find nothing to join, again and again. */
 static void starts_no_more(struct opening *op)
 {
-    lane_key_close(op->s->runtime, &op->chat.chat_id);
+    lane_key_open(op->s->runtime, &op->chat.chat_id, false);
 }
 
 /* Keeps the first error: what went wrong, not what went wrong while cleaning up. */
@@ -220,7 +220,7 @@ static void tell_starting(struct opening *op)
 {
     const struct session_hooks *hooks = op->o->hooks;
 
-    lane_key_open(op->s->runtime, &op->chat.chat_id);
+    lane_key_open(op->s->runtime, &op->chat.chat_id, true);
     if (hooks && hooks->starting)
         hooks->starting(hooks->ctx, op->ret);
 }

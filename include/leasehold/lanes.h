@@ -67,10 +67,9 @@ int lane_submit(struct lane *l, struct job *job, struct err *e) MUST_CHECK;
 int lane_submit_keyed(struct lane *l, const struct id *key, struct job *job,
                       struct err *e) MUST_CHECK;
 
-/* Called by the job of this key that runs: until it ends or closes the key, jobs that pass do not stand behind
+/* Called by the job of this key that runs: until it ends or closes it, jobs that pass do not stand behind
  * it, neither those that wait there already nor those that come. They run in their owners' turns. */
-void lane_key_open(struct lane *l, const struct id *key);
-void lane_key_close(struct lane *l, const struct id *key);
+void lane_key_open(struct lane *l, const struct id *key, bool open);
 
 /* Runs fn on a thread of the lane, as lane_submit_keyed would, and waits for its end. From a thread of
  * another lane only, and in one direction: two lanes that wait for each other would stop both. */

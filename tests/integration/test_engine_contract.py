@@ -22,6 +22,7 @@ from test_logs import Follower
 
 # Prints what it is told of sockets of SMC, over which no filter of the kernel's firewall stands.
 SMC = r"""
+#define _GNU_SOURCE
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>

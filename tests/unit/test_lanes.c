@@ -594,9 +594,9 @@ static struct job *passing(int i)
 static void run_open(struct job *job)
 {
     struct test_job *t = (struct test_job *)job;
-    lane_key_open(t->w->lane, &job->key);
+    lane_key_open(t->w->lane, &job->key, true);
     run_gated(job);
-    lane_key_close(t->w->lane, &job->key);
+    lane_key_open(t->w->lane, &job->key, false);
     run_gated(job);
 }
 
