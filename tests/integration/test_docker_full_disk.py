@@ -5,6 +5,7 @@ both engines. What cannot be done is said, nothing of it stays, what ends does, 
 import glob
 import os
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 from docker import Docker, busybox, tar_of
 from gateway import Gateway
@@ -35,6 +36,13 @@ class Asking(unittest.TestCase):
         self.assertEqual(ask(client, "echo hello"), "hello")
         return sandbox, client
 
+    def begin_far(self):
+        body = {"chat_id": self.gateway.new_chat()["chat_id"], "profile": "far", "wait": False}
+        return self.gateway.expect(202, "POST", "/sandboxes", body)["sandbox"]["session_id"]
+
+    def session(self, session_id):
+        return self.gateway.expect(200, "GET", f"/sandboxes/{session_id}")
+
     def stop(self, sandbox):
         return self.gateway.expect(200, "POST", f"/sandboxes/{sandbox['session_id']}/stop", {})
 
@@ -59,9 +67,9 @@ class EngineDisk(Asking):
 
     def setUp(self):
         layers = [tar_of(busybox()), tar_of({"more": os.urandom(4000000)})]
-        registry = Registry(layers, {"Cmd": ECHO})
-        self.addCleanup(registry.close)
-        image = f"{registry.address}/far/agent:1"
+        self.registry = Registry(layers, {"Cmd": ECHO})
+        self.addCleanup(self.registry.close)
+        image = f"{self.registry.address}/far/agent:1"
         profiles = [SHELL_PROFILE, {"name": "far", "image": image}]
         self.gateway = self.docker.gateway(self, {"profiles": profiles})
 
@@ -88,6 +96,104 @@ class EngineDisk(Asking):
         self.disk.free()
         self.assert_nothing_left()
         self.gateway.open(self.gateway.new_chat()["chat_id"], profile="far")
+
+    def test_a_disk_that_fills_while_an_image_comes_ends_all_that_wait_for_it(self):
+        self.registry.hold()
+        waiting = [self.begin_far() for _ in range(3)]
+        for session in waiting:
+            wait_for(self, "layers on their way", lambda s=session: "progress" in self.session(s))
+        self.disk.fill()
+        self.registry.let_go()
+        for session in waiting:
+            wait_for(self, "its end", lambda s=session: self.session(s)["status"] == "failed")
+            self.assertRegex(self.session(session)["detail"], "cannot be pulled.*no space left")
+        self.assert_nothing_left()
+        self.disk.free()
+        self.gateway.open(self.gateway.new_chat()["chat_id"], profile="far")
+
+
+class PullingGateway(Asking):
+    """The gateway's own disks, while an image comes: the engine has room."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.docker = Docker()
+        cls.addClassCleanup(cls.docker.cleanup)
+        cls.docker.image("lh/busybox", busybox())
+
+    def setUp(self):
+        layers = [tar_of({**busybox(), "own": os.urandom(8)}), tar_of({"more": os.urandom(400000)})]
+        self.registry = Registry(layers, {"Cmd": SHELL})
+        self.addCleanup(self.registry.close)
+        image = f"{self.registry.address}/far/{self.id().rpartition('_')[2].lower()}:1"
+        profiles = [SHELL_PROFILE, {"name": "far", "image": image}]
+        self.gateway = self.docker.gateway(self, {"profiles": profiles}, start=False)
+        self.data = SmallDisk(self, os.path.join(self.gateway.dir, "data"), 64)
+        self.run = SmallDisk(self, self.gateway.run_dir, 16)
+        self.addCleanup(self.end_all)  # before their disks go
+        self.gateway.start()
+        self.registry.hold()
+
+    def end_all(self):
+        self.gateway.stop()
+        for container in self.docker.of_gateway(self.gateway):
+            self.docker.remove(container["Id"])
+
+    def left(self):
+        return super().left() + self.docker.of_gateway(self.gateway)
+
+    def pulling(self):
+        session = self.begin_far()
+        wait_for(self, "layers on their way", lambda: self.session(session).get("progress", {}).get("bytes_done"))
+        return session
+
+    def wait_failed(self, session):
+        wait_for(self, "its end", lambda: self.session(session)["status"] == "failed")
+        self.assert_nothing_left()
+        return self.session(session)
+
+    def test_a_run_directory_without_room_ends_the_start_behind_the_pull(self):
+        session = self.pulling()
+        self.run.fill()
+        self.registry.let_go()
+        failed = self.wait_failed(session)
+        self.assertEqual(failed["reason"], "start_failed")
+        self.assertIn("No space left on device", failed["detail"])
+        self.run.free()
+        self.talking(profile="far")
+
+    def test_a_data_directory_without_room_ends_it_too_and_the_image_stays(self):
+        session = self.pulling()
+        body = {"chat_id": self.gateway.new_chat()["chat_id"], "profile": "far"}
+        pool = ThreadPoolExecutor(1)
+        self.addCleanup(pool.shutdown)
+        waiting = pool.submit(self.gateway.rest, "POST", "/sandboxes", body)
+        starting = "/sandboxes?status=starting"
+        wait_for(self, "the other", lambda: len(self.gateway.expect(200, "GET", starting)["items"]) == 2)
+        self.data.fill()
+        self.registry.let_go()
+        failed = self.wait_failed(session)
+        self.assertEqual(failed["reason"], "start_failed")
+        status, _, answer = waiting.result(60)
+        self.assertEqual((status, answer["code"]), (503, "sandbox_start_failed"))
+        for told in (answer, failed):
+            self.assertIn("No space left on device", told["detail"])
+        self.data.free()
+        wait_for(self, "room", lambda: self.gateway.rest("GET", "//readyz")[0] == 200)
+        self.registry.hold()  # not asked for again
+        self.talking(profile="far")
+
+    def test_a_gateway_that_is_killed_without_room_during_a_pull_leaves_nothing(self):
+        session = self.pulling()
+        self.data.fill()
+        self.run.fill()
+        self.gateway.kill9()
+        self.data.free()
+        self.run.free()
+        self.gateway.start()
+        self.wait_failed(session)
+        self.registry.let_go()
+        self.talking(profile="far")
 
 
 class StateDisk:
