@@ -115,6 +115,13 @@ size_t ws_frame_put_masked(uint8_t out[static WS_HEADER_MAX], const struct ws_fr
     return n + 4;
 }
 
+bool ws_key_valid(const char *key)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    return strlen(key) == WS_KEY_TEXT && strspn(key, digits) == WS_KEY_TEXT - 2 &&
+           strcmp(key + WS_KEY_TEXT - 2, "==") == 0;
+}
+
 bool ws_close_code_valid(unsigned code)
 {
     return (code >= 1000 && code <= 1014 && (code < 1004 || code > 1006)) ||

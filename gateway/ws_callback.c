@@ -13,7 +13,6 @@
 #include "server_state.h"
 
 #define MISSED_MAX   2            /* pings without an answer */
-#define KEY_TEXT     24           /* 16 bytes in base64 */
 #define MESSAGE_KEEP (64u * 1024) /* memory that is kept for the next message */
 
 struct ws_protocol {
@@ -65,7 +64,7 @@ static int upgrade_check(struct conn *c, const struct http_head *head, struct er
     if (strcmp(head->field[HDR_WS_VERSION], "13") != 0) {
         return err_set(e, ERR_MALFORMED_REQUEST, "Sec-WebSocket-Version is not 13");
     }
-    if (strlen(head->field[HDR_WS_KEY]) != KEY_TEXT) {
+    if (!ws_key_valid(head->field[HDR_WS_KEY])) {
         return err_set(e, ERR_MALFORMED_REQUEST, "Sec-WebSocket-Key is malformed");
     }
     if (!origin_allowed(c, head)) {
@@ -80,7 +79,7 @@ static int upgrade_check(struct conn *c, const struct http_head *head, struct er
 
 static void accept_queue(struct conn *c, const char *key)
 {
-    char text[KEY_TEXT + 37];
+    char text[WS_KEY_TEXT + 37];
     unsigned char sha[20];
     char proof[32];
     int len = snprintf(text, sizeof text, "%s258EAFA5-E914-47DA-95CA-C5AB0DC85B11", key);

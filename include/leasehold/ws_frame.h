@@ -15,6 +15,7 @@
 #define WS_HEADER_MAX     14u /* with a mask */
 #define WS_HEADER_OUT_MAX 10u /* of a server: without */
 #define WS_CONTROL_MAX    125u
+#define WS_KEY_TEXT       24u /* of Sec-WebSocket-Key: 16 bytes in base64 */
 
 enum ws_opcode {
     WS_CONTINUATION = 0,
@@ -64,6 +65,10 @@ size_t ws_frame_put(uint8_t out[static WS_HEADER_OUT_MAX], const struct ws_frame
 
 /* The same as a client sends it. */
 size_t ws_frame_put_masked(uint8_t out[static WS_HEADER_MAX], const struct ws_frame *f);
+
+/* Is it a Sec-WebSocket-Key (RFC 6455, 4.2.1): 16 bytes in base64? Of the last digit only what belongs
+ * to a byte counts. */
+bool ws_key_valid(const char *key);
 
 /* May this code stand in a Close frame (RFC 6455, 7.4)? */
 bool ws_close_code_valid(unsigned code);

@@ -24,14 +24,6 @@ static void answer(struct client *cl, const char *text)
     client_over(cl);
 }
 
-static bool key_is_good(const char *key)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-    return strlen(key) == SHAKE_KEY_TEXT && strspn(key, digits) == SHAKE_KEY_TEXT - 2 &&
-           strcmp(key + SHAKE_KEY_TEXT - 2, "==") == 0;
-}
-
 /* Clients made of libwebsockets ask for "//" where the URL ends in a slash. */
 static bool path_is_root(const struct http_head *head)
 {
@@ -49,7 +41,7 @@ static const char *fault_of(const struct http_head *head)
         return not_found;
     if (!wanted || head->minor != 1 || strcmp(head->field[HDR_WS_VERSION], "13") != 0)
         return need_upgrade;
-    return head->body_len == 0 && key_is_good(head->field[HDR_WS_KEY]) ? NULL : bad_request;
+    return head->body_len == 0 && ws_key_valid(head->field[HDR_WS_KEY]) ? NULL : bad_request;
 }
 
 /* --- the answer ------------------------------------------------------------------------------ */

@@ -1,8 +1,11 @@
 """Malformed frames of every kind, at the gateway and at a door: each ends its own connection with the
 right code, and nobody else's."""
 
+import os
+import socket
 import struct
 import unittest
+import urllib.parse
 
 import ws
 from bot import Bot
@@ -99,6 +102,49 @@ class Malformed(unittest.TestCase):
         except OSError:
             pass
         return client.wait_closed()
+
+
+class Keys(unittest.TestCase):
+    """Sec-WebSocket-Key is base64 of 16 bytes (RFC 6455, 4.2.1), or it is no handshake."""
+
+    BAD = ["", "short", "x" * 24, "!" * 22 + "==", "A" * 23 + "=", "A" * 21 + "===", "=" * 24,
+           "A" * 10 + "=" + "A" * 11 + "==", "A" * 20 + "-_==", "A" * 22, "A" * 26 + "=="]
+    GOOD = ["dGhlIHNhbXBsZSBub25jZQ==", "A" * 22 + "==", "+" * 21 + "w=="]
+
+    def statuses(self, target, protocol, path="/"):
+        return {key: self.status(target, protocol, path, key) for key in self.BAD + self.GOOD}
+
+    @staticmethod
+    def status(target, protocol, path, key):
+        if isinstance(target, str):
+            sock = socket.socket(socket.AF_UNIX)
+        else:
+            sock = socket.socket()
+        with sock:
+            sock.settimeout(10)
+            sock.connect(target)
+            sock.sendall(
+                f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+                f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
+                f"Sec-WebSocket-Protocol: {protocol}\r\n\r\n".encode()
+            )
+            return int(ws.read_head(sock, 10)[0].split()[1])
+
+    def test_others_are_refused_everywhere(self):
+        gateway = Gateway.for_test(self, {})
+        _, grant = gateway.open(gateway.new_chat()["chat_id"], lease={})
+        places = [
+            ("127.0.0.1", urllib.parse.urlsplit(gateway.url).port), "leasehold.v1", "/api/v1/ws"
+        ], [
+            os.path.join(gateway.run_dir, "control.sock"), "leasehold.control.v1", "/api/v1/door"
+        ], [
+            ("127.0.0.1", urllib.parse.urlsplit(grant["endpoint"]["url"]).port),
+            "leasehold.door.v1"
+        ]
+        for place in places:
+            self.assertEqual(self.statuses(*place),
+                             {**dict.fromkeys(self.BAD, 400), **dict.fromkeys(self.GOOD, 101)},
+                             place)
 
 
 class Origins(unittest.TestCase):

@@ -119,6 +119,30 @@ static void close_codes_that_never_travel_are_known(void **state)
     }
 }
 
+static void a_key_is_sixteen_bytes_in_base64(void **state)
+{
+    (void)state;
+    static const char *const good[] = {
+        "dGhlIHNhbXBsZSBub25jZQ==", "AAAAAAAAAAAAAAAAAAAAAA==", "/+09azAZ/+09azAZ/+09aw=="};
+    static const char *const bad[] = {"",
+                                      "dGhlIHNhbXBsZSBub25jZQ=",
+                                      "dGhlIHNhbXBsZSBub25jZQ===",
+                                      "dGhlIHNhbXBsZSBub25jZQA=",
+                                      "dGhlIHNhbXBsZSBub25jZQAA",
+                                      "dGhlIHNhbXBsZSBub25jZ===",
+                                      "dGhlIHNhbXBsZS=ub25jZQ==",
+                                      "dGhlIHNhbXBsZSBub25j-_==",
+                                      "dGhlIHNhbXBsZSBub25jZ\xc3==",
+                                      "!!!!!!!!!!!!!!!!!!!!!!==",
+                                      "========================"};
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        assert_true(ws_key_valid(good[i]));
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_false(ws_key_valid(bad[i]));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -127,6 +151,7 @@ int main(void)
         cmocka_unit_test(the_mask_is_lifted_in_pieces_of_any_size),
         cmocka_unit_test(headers_written_have_the_shortest_form),
         cmocka_unit_test(close_codes_that_never_travel_are_known),
+        cmocka_unit_test(a_key_is_sixteen_bytes_in_base64),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
