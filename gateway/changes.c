@@ -217,7 +217,7 @@ struct door_audit {
     struct store_job job;
     struct services *s;
     struct broker_event ev;
-    char verdict[48];
+    char verdict[112];
 };
 
 static const char *action_of(const struct broker_event *ev)
@@ -237,8 +237,15 @@ static const char *action_of(const struct broker_event *ev)
         return "door.lost";
     case BROKER_UNRECORDED:
         return "history.lost";
+    case BROKER_DOOR_FAULT:
+        return "door.fault";
     }
     return "door.event";
+}
+
+static const char *outcome_of(const struct broker_event *ev)
+{
+    return ev->kind == BROKER_DENY ? "denied" : ev->kind == BROKER_DOOR_FAULT ? "failed" : "ok";
 }
 
 static void detail_of(const struct door_audit *a, char *ret, size_t size)
@@ -269,7 +276,7 @@ static int door_audit_run(struct store_tx *tx, void *arg, struct err *e)
                              .action = action_of(&a->ev),
                              .kind = of_lease ? "lease" : "sandbox",
                              .id = of_lease ? &a->ev.lease_id : &a->ev.session_id,
-                             .outcome = a->ev.kind == BROKER_DENY ? "denied" : "ok",
+                             .outcome = outcome_of(&a->ev),
                              .detail = detail},
         e);
 }
@@ -312,8 +319,9 @@ static void on_event(void *ctx, const struct broker_event *ev)
     if (ev->kind == BROKER_UNRECORDED)
         snprintf(a->verdict, sizeof a->verdict, "messages=%lld", (long long)ev->unrecorded);
     a->job = (struct store_job){.job.done = door_audit_done, .fn = door_audit_run, .arg = a};
-    log_event(s->log, LOG_INFO, action_of(ev), LF_ID("session_id", &ev->session_id),
-              LF_ID("lease_id", &ev->lease_id), LF_INT("code", ev->code), LF_INT("cut", ev->cut),
+    log_event(s->log, ev->kind == BROKER_DOOR_FAULT ? LOG_WARNING : LOG_INFO, action_of(ev),
+              LF_ID("session_id", &ev->session_id), LF_ID("lease_id", &ev->lease_id),
+              LF_INT("code", ev->code), LF_INT("cut", ev->cut),
               LF_INT("latency_us", ev->latency_us), LF_STR("verdict", a->verdict));
     if (store_submit(s->store, &a->job, &e)) {
         audit_lost(s, ev, &e);
@@ -335,6 +343,13 @@ static void on_close(void *ctx, uint64_t conn, int code, const char *reason)
     struct services *s = ctx;
 
     server_ws_close(s->server, conn, code, reason);
+}
+
+static void on_known(void *ctx, uint64_t conn)
+{
+    struct services *s = ctx;
+
+    server_ws_proved(s->server, conn);
 }
 
 static void on_session(void *ctx, const struct id *session_id, bool door_live,
@@ -379,6 +394,7 @@ void changes_broker_hooks(struct services *s, struct broker_hooks *ret)
         .ctx = s,
         .send = on_send,
         .close = on_close,
+        .known = on_known,
         .closed = on_closed,
         .expired = on_expired,
         .expiring = on_expiring,

@@ -53,18 +53,24 @@ static struct conn *conn_new(struct listener *l, const char *peer, struct peer *
     buf_init(&c->http.head, HTTP_HEAD_MAX);
     buf_init(&c->http.stash, CONN_STASH_MAX * 2);
     c->from = from;
-    c->beyond = from != NULL && from->conns > address_cap(s);
+    c->beyond = !l->local && from != NULL && from->conns > address_cap(s);
     conn_deadline(c, c->beyond ? CONN_BEYOND_MS : CONN_FIRST_MS);
     HASH_ADD(hh, s->conns, id, sizeof c->id, c);
     l->conns++;
     return c;
 }
 
+void conn_uncount(struct conn *c)
+{
+    peers_leave(c->local ? &c->server->processes : &c->server->peers, c->from);
+    c->from = NULL;
+}
+
 void conn_free(struct conn *c)
 {
     HASH_DEL(c->server->conns, c);
     c->listener->conns--;
-    peers_leave(&c->server->peers, c->from);
+    conn_uncount(c);
     c->dead = true;
     if (c->corked) {
         DL_DELETE2(c->server->corked, c, corked_prev, corked_next);
@@ -481,7 +487,7 @@ void conn_adopt(struct listener *l, int fd, const char *peer, struct peer *from)
 {
     struct conn *c = conn_new(l, peer, from);
     if (c == NULL) {
-        peers_leave(&l->server->peers, from);
+        peers_leave(l->local ? &l->server->processes : &l->server->peers, from);
         (void)close(fd);
         return;
     }

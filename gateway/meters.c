@@ -24,7 +24,8 @@ static const char *const list_only[] = {"list_active_sandboxes", NULL};
 static const char *const operation_values[] = {"create_sandbox", "stop_sandbox",
                                                "list_active_sandboxes", NULL};
 /* In the order of enum tool_how. */
-static const char *const tool_values[] = {"ok", "failed", "signaled", "timed_out", "left", NULL};
+static const char *const tool_values[] = {"ok",   "failed", "signaled", "timed_out",
+                                          "left", "cut",    NULL};
 static const char *const error_values[] = {"sandbox_start_failed",
                                            "sandbox_stop_failed",
                                            "sandbox_list_failed",
@@ -442,6 +443,7 @@ void meters_event(const struct meters *m, const struct broker_event *ev)
         break;
     case BROKER_CUT:
     case BROKER_UNRECORDED:
+    case BROKER_DOOR_FAULT:
         break;
     case BROKER_DENY:
         metric_add(m->metric[METER_LEASE_DENIALS],
@@ -517,7 +519,8 @@ void meters_collect(const struct services *s)
     metric_set(m->metric[METER_CONNECTIONS], 0, 0,
                (int64_t)(connections.connections - connections.websockets));
     metric_set(m->metric[METER_CONNECTIONS], 1, 0, (int64_t)connections.websockets);
-    metric_set(m->metric[METER_CONNECTIONS_REFUSED], 0, 0, (int64_t)connections.refused_addresses);
+    metric_set(m->metric[METER_CONNECTIONS_REFUSED], 0, 0,
+               (int64_t)(connections.refused_addresses + connections.refused_processes));
     sessions_counts(s->sessions, &sessions);
     metric_set(m->metric[METER_SANDBOX_ACTIVE], 0, 0, (int64_t)sessions.running);
     metric_set(m->metric[METER_WATCHES], 0, 0, (int64_t)sessions.watches);

@@ -31,6 +31,13 @@ void peer_group_of(const struct sockaddr_storage *address, struct peer_group *re
         *ret = (struct peer_group){0};
 }
 
+void peer_group_of_process(const struct ucred *process, struct peer_group *ret)
+{
+    *ret = (struct peer_group){0};
+    memcpy(ret->b, &process->pid, sizeof process->pid);
+    memcpy(ret->b + sizeof process->pid, &process->uid, sizeof process->uid);
+}
+
 void peer_group_of_text(const char *address, struct peer_group *ret)
 {
     struct in6_addr six;

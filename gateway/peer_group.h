@@ -14,6 +14,8 @@ struct peer_group {
 };
 
 void peer_group_of(const struct sockaddr_storage *address, struct peer_group *ret);
+/* A process as the kernel names it on a unix socket: it stays one however often it connects. */
+void peer_group_of_process(const struct ucred *process, struct peer_group *ret);
 void peer_group_of_text(const char *address, struct peer_group *ret); /* as in http_request.peer */
 
 #endif

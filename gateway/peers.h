@@ -1,6 +1,7 @@
 /*
- * How many connections each address has (http.max_connections_per_address; of IPv6 each /64). Who has
- * none is not remembered. Loop thread.
+ * How many connections each address has (http.max_connections_per_address; of IPv6 each /64), and each
+ * process on the control socket that has not proved to be a door. Who has none is not remembered. Loop
+ * thread.
  */
 #ifndef GATEWAY_PEERS_H
 #define GATEWAY_PEERS_H

@@ -294,7 +294,8 @@ void server_counts(const struct server *s, struct server_counts *ret)
 {
     *ret = (struct server_counts){.connections = HASH_COUNT(s->conns),
                                   .websockets = s->websockets,
-                                  .refused_addresses = s->refused_addresses};
+                                  .refused_addresses = s->refused_addresses,
+                                  .refused_processes = s->refused_processes};
 }
 
 bool server_control_socket_ok(const struct server *s)

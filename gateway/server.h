@@ -141,6 +141,7 @@ void server_stop(struct server *s);
 struct server_counts {
     size_t connections, websockets; /* the latter among the former */
     uint64_t refused_addresses;     /* so far, because their address had too many */
+    uint64_t refused_processes;     /* the same of processes, on the control socket */
 };
 void server_counts(const struct server *s, struct server_counts *ret);
 size_t server_connections_max(const struct server *s); /* of clients */
@@ -180,6 +181,9 @@ void server_cut(struct server *s, uint64_t conn); /* closes at once: what was se
  * pass the cap of the queue (then it is closed with 1013). */
 int server_ws_send(struct server *s, uint64_t conn, const char *data, size_t len);
 void server_ws_close(struct server *s, uint64_t conn, int code, const char *reason);
+
+/* What came by the control socket is a door: it is no more one of the few connections of its process. */
+void server_ws_proved(struct server *s, uint64_t conn);
 size_t server_ws_waiting(struct server *s, uint64_t conn); /* bytes queued; SIZE_MAX: it has gone */
 
 /* --- timers and descriptors on the loop ------------------------------------------------------ */

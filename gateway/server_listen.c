@@ -16,8 +16,10 @@
 #include "leasehold/door_proto.h"
 #include "server_state.h"
 
-#define BACKLOG     1024
-#define ACCEPT_TURN 64 /* connections taken before the others have their turn */
+#define BACKLOG       1024
+#define ACCEPT_TURN   64 /* connections taken before the others have their turn */
+#define PROCESS_CONNS 8  /* of one process on the control socket … */
+#define PROCESS_SHARE 4  /* … or one in so many of all */
 
 /* --- accept ---------------------------------------------------------------------------------- */
 
@@ -62,7 +64,7 @@ static bool peer_counted(struct listener *l, const struct sockaddr_storage *addr
     struct peer_group group;
     struct peer *p;
     *ret = NULL;
-    if (l->local || cap == 0) {
+    if (cap == 0) {
         return true;
     }
     peer_group_of(addr, &group);
@@ -91,6 +93,53 @@ static void peer_tell(const struct listener *l, struct peer *p, const char *addr
     }
 }
 
+/* A door needs one, and one more while its last one ends. Root, and a gateway that is not root and whose
+ * doors have its uid, may have other programs that speak HTTP here. */
+static size_t process_cap(const struct listener *l, const struct ucred *process)
+{
+    size_t share = l->conns_max / PROCESS_SHARE;
+    bool own = process->uid == 0 || process->uid == geteuid();
+    return own && share > PROCESS_CONNS ? share : PROCESS_CONNS;
+}
+
+static void process_tell(const struct listener *l, struct peer *p, const struct ucred *process)
+{
+    if (!p->told) {
+        log_event(l->server->log, LOG_WARNING, "process_over_connections",
+                  LF_INT("pid", process->pid), LF_INT("uid", process->uid),
+                  LF_INT("connections", p->conns));
+    }
+    p->told = true;
+}
+
+/* The same on the control socket of a process, until it has proved to be a door: else one could take all
+ * places of it, and real doors would come to none. */
+static bool process_counted(struct listener *l, int fd, struct peer **ret)
+{
+    struct server *s = l->server;
+    struct ucred process;
+    socklen_t len = sizeof process;
+    struct peer_group group;
+    *ret = NULL;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &process, &len) != 0) {
+        return true;
+    }
+    peer_group_of_process(&process, &group);
+    size_t cap = process_cap(l, &process);
+    struct peer *p = peers_enter(&s->processes, &group);
+    if (p != NULL && p->conns > cap) {
+        process_tell(l, p, &process);
+        peers_leave(&s->processes, p);
+        s->refused_processes++;
+        return false;
+    }
+    if (p != NULL && p->conns <= cap / 2) {
+        p->told = false;
+    }
+    *ret = p;
+    return true;
+}
+
 /* Returns false when there is nothing more to accept now. */
 static bool accept_one(struct listener *l)
 {
@@ -111,14 +160,14 @@ static bool accept_one(struct listener *l)
         return false;
     }
     struct peer *from;
-    if (!peer_counted(l, &addr, &from)) {
+    if (!(l->local ? process_counted(l, fd, &from) : peer_counted(l, &addr, &from))) {
         (void)close(fd);
         return true;
     }
     char peer[64];
     peer_name(l, &addr, peer, sizeof peer);
-    peer_tell(l, from, peer);
     if (!l->local) {
+        peer_tell(l, from, peer);
         tcp_options(fd);
     }
     conn_adopt(l, fd, peer, from);

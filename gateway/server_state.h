@@ -46,8 +46,10 @@ struct server {
     uint64_t turn_ns, idle_ns; /* then: the time, and what of it the loop has waited */
 
     struct conn *conns;
-    struct peer *peers;         /* the addresses of those that came by TCP, if there is a cap */
+    struct peer *peers;     /* the addresses of those that came by TCP, if there is a cap */
+    struct peer *processes; /* those on the control socket that are no doors, as far as we know */
     uint64_t refused_addresses; /* connections of addresses that had too many */
+    uint64_t refused_processes; /* the same of processes */
     bool corking;               /* frames are gathered … */
     struct conn *corked;        /* … on these connections */
     uint64_t last_conn;

@@ -234,6 +234,14 @@ void server_ws_close(struct server *s, uint64_t conn, int code, const char *reas
     }
 }
 
+void server_ws_proved(struct server *s, uint64_t conn)
+{
+    struct conn *c = conn_find(s, conn);
+    if (c != NULL && c->local) {
+        conn_uncount(c);
+    }
+}
+
 void ws_written(struct conn *c)
 {
     if (c->ws.finished) {

@@ -2,11 +2,13 @@
  * door is checked: a door runs beside untrusted code. */
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
 
 #include "broker_state.h"
+#include "leasehold/ws_frame.h"
 
 /* One message of a door, decoded: a snapshot is never received, so this is small. */
 #define DECODE_CAP (256 * 1024)
@@ -92,6 +94,16 @@ static void door_refuse(struct broker *b, struct door *d, int code, const char *
 
     door_forget(b, d);
     b->hooks.close(b->hooks.ctx, conn, code, reason);
+}
+
+/* What a session's door has said cannot be. Only a door comes to this, which has had to say hello for each
+ * of its links: so it cannot fill the audit trail. */
+static void door_fault(struct broker *b, struct door *d, const struct session *s, const char *why)
+{
+    b->hooks.event(b->hooks.ctx, &(struct broker_event){.kind = BROKER_DOOR_FAULT,
+                                                        .session_id = s->session_id,
+                                                        .verdict = why});
+    door_refuse(b, d, WS_CODE_PROTOCOL, "not what a door can say");
 }
 
 /* A door says hello at once: of too many it is the oldest that is none. */
@@ -288,6 +300,7 @@ static void agent_set(struct broker *b, struct session *s, enum door_agent agent
 static void on_hello(struct broker *b, struct door *d, const struct door_msg *m)
 {
     struct session *s = broker_session_find(b, &m->sid);
+    const char *fault;
     bool again, delta;
 
     if (!s || m->ep < s->ep) { /* unknown, or an older generation: it has nothing to guard */
@@ -303,6 +316,11 @@ static void on_hello(struct broker *b, struct door *d, const struct door_msg *m)
         door_refuse(b, d, 1013, "too often"); /* it comes again in a while */
         return;
     }
+    fault = broker_claim_fault(b, s, m);
+    if (fault) {
+        door_fault(b, d, s, fault);
+        return;
+    }
     if (s->door) { /* its older connection, not noticed as dead yet */
         struct door *old = s->door;
 
@@ -313,6 +331,8 @@ static void on_hello(struct broker *b, struct door *d, const struct door_msg *m)
     d->session = s;
     d->said_hello = true;
     stranger_leave(b, d);
+    if (b->hooks.known)
+        b->hooks.known(b->hooks.ctx, d->conn);
     again = !id_is_zero(&s->boot_id);
     delta = delta_possible(s, m);
     s->door = d;
@@ -333,6 +353,11 @@ static void on_hello(struct broker *b, struct door *d, const struct door_msg *m)
 
 /* --- reports --------------------------------------------------------------------------------- */
 
+static int64_t at_most(int64_t claimed, int64_t known)
+{
+    return claimed < known ? claimed : known;
+}
+
 static void on_ack(struct broker *b, struct session *s, const struct door_msg *m)
 {
     int64_t now_us = clock_boot_us(b->clock), latency_us = 0;
@@ -352,11 +377,12 @@ static void on_ack(struct broker *b, struct session *s, const struct door_msg *m
     if (latency_us) {
         s->last_cut = m->cut;
         s->last_latency_us = latency_us;
-        b->hooks.event(b->hooks.ctx, &(struct broker_event){.kind = BROKER_ACK,
-                                                            .session_id = s->session_id,
-                                                            .cut = m->cut,
-                                                            .latency_us = latency_us,
-                                                            .door_latency_us = m->latency_us});
+        b->hooks.event(b->hooks.ctx, &(struct broker_event){
+                                         .kind = BROKER_ACK,
+                                         .session_id = s->session_id,
+                                         .cut = m->cut,
+                                         .latency_us = latency_us,
+                                         .door_latency_us = at_most(m->latency_us, latency_us)});
     }
     broker_waits_acked(b, s, m->cut, latency_us);
     broker_confirm(b, s);
@@ -412,7 +438,7 @@ static void on_activity(struct broker *b, struct session *s, const struct door_m
     counts_set(b, s, &m->conns);
     unrecorded_take(b, s, m->unrecorded);
     if (last)
-        b->hooks.activity(b->hooks.ctx, &s->session_id, last < now ? last : now);
+        b->hooks.activity(b->hooks.ctx, &s->session_id, at_most(last, now));
 }
 
 void broker_put_done(struct broker *b, const struct id *session_id, int64_t n, const char *artifact,
@@ -439,7 +465,12 @@ static void on_put(struct broker *b, struct session *s, const struct door_msg *m
 static void on_message(struct broker *b, struct door *d, const struct door_msg *m)
 {
     struct session *s = d->session;
+    const char *fault = m->t == DOOR_HELLO ? "a second hello" : broker_claim_fault(b, s, m);
 
+    if (fault) {
+        door_fault(b, d, s, fault);
+        return;
+    }
     switch ((enum door_msg_type)m->t) {
     case DOOR_ACK:
         on_ack(b, s, m);
@@ -461,17 +492,23 @@ static void on_message(struct broker *b, struct door *d, const struct door_msg *
         on_put(b, s, m);
         break;
     case DOOR_PING:
-        d->time_ms = m->now;
+        d->time_ms = at_most(m->now, clock_wall_ms(b->clock));
         break;
-    case DOOR_HELLO:
-    case DOOR_SNAPSHOT:
-    case DOOR_DELTA:
-    case DOOR_OP:
-    case DOOR_RETIRE:
-    case DOOR_PUT_DONE:
-        door_refuse(b, d, 1002, "not a door's message");
+    default:
         break;
     }
+}
+
+static void on_malformed(struct broker *b, struct door *d, const struct err *e)
+{
+    char why[sizeof "malformed " + sizeof e->pointer];
+
+    if (!d->session) {
+        door_refuse(b, d, WS_CODE_PROTOCOL, "malformed");
+        return;
+    }
+    snprintf(why, sizeof why, "malformed%s%s", e->pointer[0] ? " " : "", e->pointer);
+    door_fault(b, d, d->session, why);
 }
 
 void broker_door_message(struct broker *b, uint64_t conn, const char *data, size_t len)
@@ -485,8 +522,9 @@ void broker_door_message(struct broker *b, uint64_t conn, const char *data, size
         return;
     arena = arena_new(DECODE_CAP);
     d->heard_us = clock_boot_us(b->clock);
+    err_clear(&e);
     if (!arena || door_msg_decode(data, len, arena, &m, &e))
-        door_refuse(b, d, 1002, "malformed");
+        on_malformed(b, d, &e);
     else if (d->session)
         on_message(b, d, &m);
     else if (m.t == DOOR_HELLO)

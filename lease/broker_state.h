@@ -1,5 +1,5 @@
 /* The broker's state, shared by its files: broker.c (life, changes, time), broker_door.c (doors),
- * broker_confirm.c (what they have confirmed), broker_wait.c (who waits for that), broker_count.c (how
+ * broker_claims.c (whether what they say can be), broker_confirm.c (what they have confirmed), broker_wait.c (who waits for that), broker_count.c (how
  * many there are of what). */
 #ifndef LEASE_BROKER_STATE_H
 #define LEASE_BROKER_STATE_H
@@ -154,6 +154,10 @@ void broker_await_no_more(struct lease_node *n);
 void broker_await_anew(struct broker *b, struct session *s);
 void broker_confirm(struct broker *b, struct session *s);
 void broker_late(struct broker *b);
+
+/* Why what this door of the session says cannot be (a constant), NULL: it can. */
+const char *broker_claim_fault(const struct broker *b, const struct session *s,
+                               const struct door_msg *m);
 
 /* Encodes and sends on the session's control connection, if it has one. */
 void broker_push(struct broker *b, struct session *s, const struct door_msg *m);

@@ -4,10 +4,12 @@
 
 #include "leasehold/json.h"
 
-#define ENTRIES_MAX 65536 /* of an allow-set, of connections */
+#define ENTRIES_MAX 65536 /* of an allow-set */
 #define KEYS_MAX    64
 #define SECONDS_MAX (INT64_C(1) << 40)
 #define RECORD_MAX  (INT64_C(1) << 40)
+/* The end of a connection may be told of twice: one that lets the last words out, then a cut. */
+#define CUT_MAX (2 * DOOR_CLIENTS_MAX)
 
 static const char *const type_names[] = {"HELLO",    "SNAPSHOT", "OP",    "ACK",      "AGENT",
                                          "ACTIVITY", "ADMIT",    "CLOSE", "DENY",     "PING",
@@ -37,15 +39,16 @@ static const struct field key_fields[] = {
     FIELD_INT(struct wire_key, retired_at),
     {0}};
 
-static const struct field conn_fields[] = {FIELD_ID(struct door_conn, jti, .flags = FIELD_REQUIRED),
-                                           FIELD_INT(struct door_conn, n, .flags = FIELD_REQUIRED),
-                                           {0}};
+static const struct field conn_fields[] = {
+    FIELD_ID(struct door_conn, jti, .flags = FIELD_REQUIRED),
+    FIELD_INT(struct door_conn, n, .flags = FIELD_REQUIRED, .min = 0, .max = LEASE_CONNS_MAX),
+    {0}};
 
 static const struct field allow_fields[] = {
     FIELD_ID(struct door_allow, jti, .flags = FIELD_REQUIRED),
     FIELD_INT(struct door_allow, exp, .flags = FIELD_REQUIRED, .min = 1, .max = SECONDS_MAX),
     FIELD_SET(struct door_allow, scope, .flags = FIELD_REQUIRED, .names = scope_names),
-    FIELD_INT(struct door_allow, mc, .flags = FIELD_REQUIRED, .min = 1, .max = 8),
+    FIELD_INT(struct door_allow, mc, .flags = FIELD_REQUIRED, .min = 1, .max = LEASE_CONNS_MAX),
     FIELD_ENUM(struct door_allow, use, .flags = FIELD_REQUIRED, .names = use_names),
     {0}};
 
@@ -56,14 +59,16 @@ static const struct field allow_fields[] = {
 #define INT(m) FIELD_INT(struct door_msg, m, .flags = FIELD_REQUIRED)
 #define FROM_1(m)                                                                                  \
     FIELD_INT(struct door_msg, m, .flags = FIELD_REQUIRED, .min = 1, .max = SECONDS_MAX)
+#define UP_TO(m, most)                                                                             \
+    FIELD_INT(struct door_msg, m, .flags = FIELD_REQUIRED, .min = 0, .max = (most))
 #define CODE  FIELD_INT(struct door_msg, code, .flags = FIELD_REQUIRED, .min = 1000, .max = 4999)
 #define JTI   FIELD_ID(struct door_msg, jti, .flags = FIELD_REQUIRED)
-#define MC    FIELD_INT(struct door_msg, mc, .flags = FIELD_REQUIRED, .min = 1, .max = 8)
+#define MC    FIELD_INT(struct door_msg, mc, .flags = FIELD_REQUIRED, .min = 1, .max = LEASE_CONNS_MAX)
 #define SCOPE FIELD_SET(struct door_msg, scope, .flags = FIELD_REQUIRED, .names = scope_names)
 #define USE   FIELD_ENUM(struct door_msg, use, .flags = FIELD_REQUIRED, .names = use_names)
 #define CONNS                                                                                      \
     FIELD_OBJLIST(struct door_msg, conns, conn_fields, struct door_conn, .flags = FIELD_REQUIRED,  \
-                  .max = ENTRIES_MAX)
+                  .max = DOOR_CLIENTS_MAX)
 #define ALLOW                                                                                      \
     FIELD_OBJLIST(struct door_msg, allow, allow_fields, struct door_allow,                         \
                   .flags = FIELD_REQUIRED, .max = ENTRIES_MAX)
@@ -96,7 +101,8 @@ static const struct field op_revoke[] = {TYPE, FROM_1(seq), OP, JTI, CODE, {0}};
 static const struct field op_revoke_all[] = {TYPE, FROM_1(seq), OP, CODE, {0}};
 static const struct field op_revoke_list[] = {TYPE, FROM_1(seq), OP, JTIS, CODE, {0}};
 static const struct field op_keys[] = {TYPE, FROM_1(seq), OP, KEYS, {0}};
-static const struct field ack[] = {TYPE, INT(seq), INT(cut), INT(latency_us), {0}};
+static const struct field ack[] = {
+    TYPE, INT(seq), UP_TO(cut, CUT_MAX), UP_TO(latency_us, SECONDS_MAX), {0}};
 static const struct field agent[] = {TYPE, AGENT, {0}};
 static const struct field activity[] = {TYPE,           INT(last_in),
                                         INT(last_out),  INT(bytes_in),

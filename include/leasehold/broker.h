@@ -27,7 +27,8 @@ struct broker_event {
         BROKER_ACK,
         BROKER_DOOR_LIVE,
         BROKER_DOOR_LOST,
-        BROKER_UNRECORDED /* messages that the history has lost */
+        BROKER_UNRECORDED, /* messages that the history has lost */
+        BROKER_DOOR_FAULT  /* it has said what cannot be: `verdict`; its link is closed */
     } kind;
     struct id session_id, lease_id;
     int64_t code;            /* CUT: close code */
@@ -35,7 +36,7 @@ struct broker_event {
     int64_t door_latency_us; /* ACK: the door's own figure */
     int64_t cut;             /* ACK: connections cut */
     int64_t bytes_in, bytes_out;
-    const char *verdict; /* DENY */
+    const char *verdict; /* DENY, DOOR_FAULT */
     int64_t unrecorded;  /* UNRECORDED: of the session so far */
     bool again;          /* DOOR_LIVE: it was connected before */
     bool over_rate; /* ADMIT, CUT, DENY: so many of this session that it is for counting only */
@@ -47,6 +48,8 @@ struct broker_hooks {
      * follows. */
     void (*send)(void *ctx, uint64_t conn, const char *data, size_t len);
     void (*close)(void *ctx, uint64_t conn, int code, const char *reason);
+    /* The control connection is a door's, which has shown its secret; may be NULL. */
+    void (*known)(void *ctx, uint64_t conn);
     /* Make durable: these leases are closed | these leases have run out. Answered by the changes
      * that come back through broker_apply. At most BROKER_BATCH of them. */
     void (*closed)(void *ctx, const struct id *ids, size_t n);

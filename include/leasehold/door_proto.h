@@ -32,7 +32,9 @@
 #define DOOR_CONTROL_PROTOCOL "leasehold.control.v1"
 #define DOOR_CONTROL_SOCKET   "control.sock" /* in run_dir; the door's cwd is run_dir */
 #define DOOR_CONTROL_MAX      (8 * 1024 * 1024)
-#define DOOR_SECRET_TEXT      65 /* 32 random bytes in hex, and NUL */
+#define DOOR_CLIENTS_MAX      512 /* connections of one door, admitted or not */
+#define LEASE_CONNS_MAX       8   /* of one lease, whatever the policy */
+#define DOOR_SECRET_TEXT      65  /* 32 random bytes in hex, and NUL */
 
 enum door_msg_type {
     DOOR_HELLO,

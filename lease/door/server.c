@@ -12,7 +12,6 @@
 #include "client.h"
 #include "leasehold/tcp_reserve.h"
 
-#define CLIENTS_MAX     512
 #define AUTH_US         2000000
 #define ACCEPT_PER_TURN 16
 #define DEAD_PEER_S     20           /* until a peer that acknowledges nothing is given up */
@@ -46,7 +45,7 @@ struct server {
 
 static bool room_for_client(const struct server *s)
 {
-    return s->count < CLIENTS_MAX;
+    return s->count < DOOR_CLIENTS_MAX;
 }
 
 static void accepting_update(struct server *s)

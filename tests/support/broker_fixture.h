@@ -45,7 +45,8 @@ struct fixture {
     int64_t activity;
     int64_t wake_ms;
     struct broker_event event; /* the last one */
-    size_t events_n, over_rate_n;
+    size_t events_n, over_rate_n, faults_n;
+    char fault[128]; /* the last one */
     int ending_code;
     size_t ending_n;
 };
@@ -139,6 +140,10 @@ static inline void on_event(void *ctx, const struct broker_event *ev)
     f->event = *ev;
     f->event.verdict = NULL; /* borrowed for the call */
     f->events_n++;
+    if (ev->kind == BROKER_DOOR_FAULT) {
+        f->faults_n++;
+        snprintf(f->fault, sizeof f->fault, "%s", ev->verdict);
+    }
     f->over_rate_n += ev->over_rate;
 }
 
