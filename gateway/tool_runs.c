@@ -16,6 +16,7 @@
 #define MARKED   ".at" /* the name of the file that says how many bytes are taken in */
 #define PUNCH_BY 4096
 #define DETAIL   (TIME_TEXT + 16)
+#define OPEN_MAX 256 /* runs that have no end yet; no sandbox has so many at once */
 
 static int path_of(const struct services *s, const struct id *session_id, const char *suffix,
                    char *ret, size_t size, struct err *e)
@@ -104,6 +105,11 @@ static int mark_open(const char *path, off_t *ret_at, struct err *e)
 
 /* --- records ----------------------------------------------------------------------------------- */
 
+struct open_run {
+    off_t at; /* in the file */
+    struct tool_record begun;
+};
+
 struct taking {
     struct services *s;
     struct id session_id;
@@ -111,6 +117,8 @@ struct taking {
     bool over; /* the session is */
     struct tool_record records[BATCH];
     size_t n;
+    struct open_run open[OPEN_MAX];
+    size_t open_n;
 };
 
 static int look(struct store_tx *tx, void *arg, struct err *e)
@@ -131,6 +139,9 @@ static bool is_told(const struct tool_record *r)
     return r->what == TOOL_BEGUN || (r->what == TOOL_OVER && r->begun_ms != 0);
 }
 
+static const char *const how_words[TOOL_HOWS] = {
+    [TOOL_TIMED_OUT] = "timed out", [TOOL_LEFT] = "left", [TOOL_CUT] = "cut"};
+
 /* When it began tells the runs of a tool apart. */
 static void detail_of(const struct tool_record *r, char *ret, size_t size)
 {
@@ -141,8 +152,8 @@ static void detail_of(const struct tool_record *r, char *ret, size_t size)
         snprintf(ret, size, "%s", at);
     else if (r->how == TOOL_SIGNALED)
         snprintf(ret, size, "%s signal %d", at, r->sig);
-    else if (r->how == TOOL_TIMED_OUT || r->how == TOOL_LEFT)
-        snprintf(ret, size, "%s %s", at, r->how == TOOL_LEFT ? "left" : "timed out");
+    else if (r->how == TOOL_TIMED_OUT || r->how == TOOL_LEFT || r->how == TOOL_CUT)
+        snprintf(ret, size, "%s %s", at, how_words[r->how]);
     else
         snprintf(ret, size, "%s exit %d", at, r->code);
 }
@@ -201,14 +212,128 @@ static int take_batch(struct taking *t, struct err *e)
     return 0;
 }
 
-/* Frees what was taken in, where the file system can: the other end goes by the blocks. */
-static void set_free(int fd, off_t at)
-{
-    off_t whole = at - at % PUNCH_BY;
+/* --- runs without an end ------------------------------------------------------------------------- */
 
-    if (whole > 0)
-        (void)!fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, whole);
+/*
+ * Of what was taken in the file keeps the beginnings whose ends it does not have, so that each can be told
+ * its end when nothing can write it any more. A beginning is struck out when its end is there: what is left
+ * of them is what is open, whoever reads the file next.
+ */
+static void open_add(struct taking *t, const struct tool_record *r, off_t at)
+{
+    if (r->what == TOOL_BEGUN && t->open_n < OPEN_MAX)
+        t->open[t->open_n++] = (struct open_run){.at = at, .begun = *r};
 }
+
+static int strike_out(int fd, const struct open_run *run, struct err *e)
+{
+    struct tool_record r = run->begun;
+
+    r.what = 0;
+    return pwrite(fd, &r, sizeof r, run->at) == (ssize_t)sizeof r
+               ? 0
+               : err_sys(e, ERR_INTERNAL, errno, "note the end of a tool's run");
+}
+
+static bool is_end_of(const struct tool_record *end, const struct tool_record *begun)
+{
+    return (end->begun_ms == begun->at_ms || end->begun_ms == 0) &&
+           strncmp(end->name, begun->name, sizeof end->name) == 0;
+}
+
+static int open_end(struct taking *t, int fd, const struct tool_record *end, struct err *e)
+{
+    for (size_t i = 0; end->what == TOOL_OVER && i < t->open_n; i++) {
+        if (!is_end_of(end, &t->open[i].begun))
+            continue;
+        if (strike_out(fd, &t->open[i], e))
+            return -1;
+        t->open[i] = t->open[--t->open_n];
+        break;
+    }
+    return 0;
+}
+
+/* What the last batch began and ended; it stands at `at`. */
+static int open_note(struct taking *t, int fd, off_t at, struct err *e)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        open_add(t, &t->records[i], at + (off_t)(i * sizeof *t->records));
+        if (open_end(t, fd, &t->records[i], e))
+            return -1;
+    }
+    return 0;
+}
+
+/* Those of what was taken in before. */
+static int open_find(struct taking *t, int fd, off_t until, struct err *e)
+{
+    ssize_t n = 0;
+
+    for (off_t at = 0; at < until && (at = lseek(fd, at, SEEK_DATA)) >= 0 && at < until; at += n) {
+        at -= at % (off_t)sizeof *t->records;
+        n = pread(fd, t->records, sizeof t->records, at);
+        if (n < (ssize_t)sizeof *t->records)
+            return n < 0 ? err_sys(e, ERR_INTERNAL, errno, "read the file of tool runs") : 0;
+        n -= n % (ssize_t)sizeof *t->records;
+        for (ssize_t i = 0; i < n && at + i < until; i += (ssize_t)sizeof *t->records)
+            open_add(t, &t->records[(size_t)i / sizeof *t->records], at + i);
+    }
+    return 0;
+}
+
+/* Nothing is left that could end them. */
+static int open_cut(struct taking *t, int fd, struct err *e)
+{
+    while (t->open_n > 0) {
+        size_t n = t->open_n < BATCH ? t->open_n : BATCH;
+        const struct open_run *last = &t->open[t->open_n - n];
+
+        for (t->n = 0; t->n < n; t->n++) {
+            struct tool_record *r = &t->records[t->n];
+
+            *r = last[t->n].begun;
+            r->begun_ms = r->at_ms;
+            r->what = TOOL_OVER;
+            r->how = TOOL_CUT;
+        }
+        if (take_batch(t, e))
+            return -1;
+        for (size_t i = 0; i < n; i++)
+            if (strike_out(fd, &last[i], e))
+                return -1;
+        t->open_n -= n;
+    }
+    return 0;
+}
+
+/* The first block behind `from` that one of them stands in. */
+static off_t open_block(const struct taking *t, off_t from, off_t whole)
+{
+    off_t first = whole;
+
+    for (size_t i = 0; i < t->open_n; i++) {
+        off_t block = t->open[i].at - t->open[i].at % PUNCH_BY;
+
+        if (block >= from && block < first)
+            first = block;
+    }
+    return first;
+}
+
+/* Frees what was taken in, where the file system can: the other end goes by the blocks. */
+static void set_free(const struct taking *t, int fd, off_t at)
+{
+    off_t whole = at - at % PUNCH_BY, until;
+
+    for (off_t from = 0; from < whole; from = until + PUNCH_BY) {
+        until = open_block(t, from, whole);
+        if (until > from)
+            (void)!fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, from, until - from);
+    }
+}
+
+/* --- the whole --------------------------------------------------------------------------------- */
 
 static int take_all(struct taking *t, int fd, int mark_fd, off_t at, struct err *e)
 {
@@ -216,30 +341,45 @@ static int take_all(struct taking *t, int fd, int mark_fd, off_t at, struct err 
 
     while ((n = pread(fd, t->records, sizeof t->records, at)) >= (ssize_t)sizeof *t->records) {
         t->n = (size_t)n / sizeof *t->records;
+        if (take_batch(t, e) || open_note(t, fd, at, e))
+            return -1;
         at += (off_t)(t->n * sizeof *t->records);
-        if (take_batch(t, e) || mark_write(mark_fd, at, e))
+        if (mark_write(mark_fd, at, e))
             return -1;
     }
-    set_free(fd, at);
+    set_free(t, fd, at);
     return n < 0 ? err_sys(e, ERR_INTERNAL, errno, "read the file of tool runs") : 0;
 }
 
-static int take_marked(struct taking *t, int fd, const char *mark_path, struct err *e)
+static int take_marked(struct taking *t, int fd, const char *mark_path, bool gone, struct err *e)
 {
     off_t at;
     int mark_fd = mark_open(mark_path, &at, e), rc;
 
     if (mark_fd < 0)
         return -1;
-    rc = take_all(t, fd, mark_fd, at, e);
+    rc = open_find(t, fd, at, e) || take_all(t, fd, mark_fd, at, e) || (gone && open_cut(t, fd, e))
+             ? -1
+             : 0;
     close(mark_fd);
     return rc;
+}
+
+/* The supervisor writes it when all that ran there has ended: what is read behind that is the whole. */
+static bool is_gone(const struct services *s, const struct id *session_id)
+{
+    char path[PATH_MAX];
+
+    return (size_t)snprintf(path, sizeof path, "%s/%s/" KEEP_TOOLS_FILE, s->cfg->run_dir,
+                            ID_STR(session_id)) < sizeof path &&
+           access(path, F_OK) == 0;
 }
 
 int tool_runs_take(struct services *s, const struct id *session_id, bool final, struct err *e)
 {
     char path[PATH_MAX], mark_path[PATH_MAX];
     struct taking t = {.s = s, .session_id = *session_id};
+    bool gone = final || is_gone(s, session_id);
     int fd, rc;
 
     if (path_of(s, session_id, "", path, sizeof path, e) ||
@@ -248,7 +388,8 @@ int tool_runs_take(struct services *s, const struct id *session_id, bool final, 
     fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return errno == ENOENT ? 0 : err_sys(e, ERR_INTERNAL, errno, "open the file of tool runs");
-    rc = store_read(s->store, look, &t, e) || take_marked(&t, fd, mark_path, e) ? -1 : 0;
+    rc = store_read(s->store, look, &t, e) || take_marked(&t, fd, mark_path, gone || t.over, e) ? -1
+                                                                                                : 0;
     close(fd);
     if (rc || !(final || t.over))
         return rc;

@@ -54,7 +54,16 @@ enum tool_answer {
 
 enum tool_record_what { TOOL_IS_READY = 1, TOOL_BEGUN, TOOL_OVER };
 
-enum tool_how { TOOL_OK, TOOL_FAILED, TOOL_SIGNALED, TOOL_TIMED_OUT, TOOL_LEFT, TOOL_HOWS };
+/* TOOL_CUT: what ran it was killed, and all that it had started with it. */
+enum tool_how {
+    TOOL_OK,
+    TOOL_FAILED,
+    TOOL_SIGNALED,
+    TOOL_TIMED_OUT,
+    TOOL_LEFT,
+    TOOL_CUT,
+    TOOL_HOWS
+};
 
 #define TOOL_RECORD 128u
 

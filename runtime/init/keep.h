@@ -89,6 +89,10 @@ long long proc_stat_field(pid_t pid, int field);
  * orphans of a bwrap that was killed. */
 void reap_all_but(pid_t spared);
 
+/* KILL to each of our children but these. How many there are of them still, dead ones that nobody has waited
+ * for among them. */
+size_t kill_children_but(const pid_t *spared, size_t spared_n);
+
 /* ---- keep_log.c ---- */
 
 struct keep_log {

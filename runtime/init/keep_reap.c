@@ -1,6 +1,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,14 +29,22 @@ long long proc_stat_field(pid_t pid, int field)
     return p != NULL ? strtoll(p + 1, NULL, 10) : -1;
 }
 
+static bool is_among(pid_t pid, const pid_t *pids, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (pids[i] == pid)
+            return true;
+    return false;
+}
+
 /* A child cannot be another process before we reap it, so its pid is safe to signal. */
-static size_t kill_children(pid_t spared)
+size_t kill_children_but(const pid_t *spared, size_t spared_n)
 {
     DIR *proc = opendir("/proc");
     size_t n = 0;
     for (struct dirent *d; proc != NULL && (d = readdir(proc)) != NULL;) {
         pid_t pid = (pid_t)strtol(d->d_name, NULL, 10);
-        if (pid <= 0 || pid == spared || proc_stat_field(pid, 4) != getpid())
+        if (pid <= 0 || is_among(pid, spared, spared_n) || proc_stat_field(pid, 4) != getpid())
             continue;
         kill(pid, SIGKILL);
         n++;
@@ -51,7 +60,7 @@ void reap_all_but(pid_t spared)
         pid_t pid;
         while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
             ;
-        if (pid < 0 || kill_children(spared) == 0)
+        if (pid < 0 || kill_children_but(&spared, 1) == 0)
             return;
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
     }

@@ -187,7 +187,8 @@ static int run(const char *name, char **args)
     int fd = open_missing() < 0 || sig_fd < 0 ? -1 : connect_runner();
     if (fd < 0) {
         fprintf(stderr, "lease-tool: %s: the user's tools cannot be run here: %s\n", name,
-                strerror(errno));
+                errno == ECONNREFUSED ? "what ran them has ended; a new sandbox has them again"
+                                      : strerror(errno));
         return EXIT_NOBODY;
     }
     /* One that was refused may have been before all was sent. */

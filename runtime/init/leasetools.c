@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -27,6 +28,7 @@
 #include <unistd.h>
 
 #include "init_filter.h"
+#include "keep.h"
 #include "leasehold/tool_link.h"
 #include "mono.h"
 #include "tool_run.h"
@@ -40,6 +42,8 @@
 #define BACKLOG     64
 #define MESSAGE_MAX 200
 #define PAUSE_MS    100 /* when there is no descriptor or memory for one who asks */
+#define CLEAR_MS                                                                                   \
+    2000 /* for the end of what a run has left, one by one; then all are killed at once */
 
 struct tools {
     struct tool_rules rules;
@@ -47,9 +51,11 @@ struct tools {
     int64_t until_ms; /* of our own time; 0: none */
     int64_t paced_us; /* when those that have begun would have, one by one */
     int listen_fd, sig_fd;
-    timer_t timer;        /* interrupts what would block */
-    pid_t runs[RUNS_MAX]; /* 0: free */
-    bool unsettled;       /* a run left what it has started: nothing begins before that is gone */
+    timer_t timer;             /* interrupts what would block */
+    pid_t runs[RUNS_MAX];      /* 0: free */
+    struct tool_record *notes; /* of each, shared with it */
+    bool unsettled;      /* a run left what it has started: nothing begins before that is gone */
+    int64_t clear_by_ms; /* if so */
 };
 
 /* ---- words ---- */
@@ -159,6 +165,14 @@ static int end_after(struct tools *t, uint64_t ms)
     return setitimer(ITIMER_REAL, &once, NULL);
 }
 
+static int open_notes(struct tools *t)
+{
+    void *m = mmap(NULL, RUNS_MAX * sizeof(*t->notes), PROT_READ | PROT_WRITE,
+                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    t->notes = m != MAP_FAILED ? m : NULL;
+    return t->notes != NULL ? 0 : -1;
+}
+
 static int open_all(struct tools *t)
 {
     const struct rlimit no_core = {0};
@@ -166,6 +180,8 @@ static int open_all(struct tools *t)
     signal(SIGPIPE, SIG_IGN);
     /* Not dumpable: tools have our uid, and our descriptors are not their business. */
     if (prctl(PR_SET_DUMPABLE, 0) < 0 || setrlimit(RLIMIT_CORE, &no_core) < 0)
+        return -1;
+    if (open_notes(t) < 0)
         return -1;
     t->sig_fd = open_signals();
     t->listen_fd = t->sig_fd < 0 || open_timer(t) < 0 ? -1 : open_socket();
@@ -189,13 +205,16 @@ static void begin(struct tools *t, int fd)
     while (i < t->runs_max && t->runs[i] != 0)
         i++;
     if (i == t->runs_max || t->unsettled) {
-        tool_refuse(fd, 126, "as many tools run already as may at once");
+        tool_refuse(fd, 126,
+                    t->unsettled ? "what another tool has left is being ended"
+                                 : "as many tools run already as may at once");
         return;
     }
+    t->notes[i] = (struct tool_record){.what = 0};
     pid_t pid = fork();
     if (pid == 0) {
         close(t->listen_fd);
-        tool_run(&t->rules, fd);
+        tool_run(&t->rules, &t->notes[i], fd);
     }
     if (pid < 0)
         tool_refuse(fd, 126, strerror(errno));
@@ -203,14 +222,33 @@ static void begin(struct tools *t, int fd)
         t->runs[i] = pid;
 }
 
-/* A tool has its minder's uid and can stop it, so that it counts no time, or kill it: what the tool has
- * started is then ours. */
+static void record_cut(struct tools *t)
+{
+    for (size_t i = 0; i < t->runs_max; i++)
+        if (t->runs[i] == 0 && t->notes[i].what == TOOL_BEGUN)
+            tool_run_ended(&t->rules, &t->notes[i], TOOL_CUT, 0);
+}
+
+/* Where no scope holds it (tool_scope.h) a tool can stop its minder, so that it counts no time, or kill it:
+ * what the tool has started is then ours, and whoever is our child and no minder is of it. One that starts
+ * others as fast as we end them is ended with all there is, at once. */
 static void settle(struct tools *t)
 {
-    if (!t->unsettled || running(t) > 0)
+    if (!t->unsettled)
         return;
-    kill(-1, SIGKILL); /* all but ourselves, as pid 1 */
+    if (running(t) == 0 || mono_ms() >= t->clear_by_ms)
+        kill(-1, SIGKILL); /* all but ourselves, as pid 1 */
+    if (kill_children_but(t->runs, t->runs_max) > 0)
+        return; /* the end of each of them brings us here again */
     t->unsettled = false;
+    record_cut(t);
+}
+
+static void unsettle(struct tools *t)
+{
+    if (!t->unsettled)
+        t->clear_by_ms = mono_ms() + CLEAR_MS;
+    t->unsettled = true;
 }
 
 static void reap(struct tools *t)
@@ -223,7 +261,8 @@ static void reap(struct tools *t)
                 kill(pid, SIGKILL);
             } else if (t->runs[i] == pid) {
                 t->runs[i] = 0;
-                t->unsettled |= WIFSIGNALED(status);
+                if (WIFSIGNALED(status))
+                    unsettle(t);
             }
     settle(t);
 }
@@ -284,8 +323,10 @@ static void serve(struct tools *t)
         struct pollfd p[] = {{.fd = t->sig_fd, .events = POLLIN},
                              {.fd = t->listen_fd, .events = POLLIN}};
         int wait_ms = paused ? PAUSE_MS : pace_ms(t);
-        if (poll(p, wait_ms > 0 ? 1 : 2, wait_ms > 0 ? wait_ms : -1) < 0)
+        int until_ms = wait_ms > 0 ? wait_ms : t->unsettled ? PAUSE_MS : -1;
+        if (poll(p, wait_ms > 0 ? 1 : 2, until_ms) < 0)
             continue;
+        settle(t);
         if (p[0].revents != 0 && !on_signals(t))
             return;
         paused = p[1].revents != 0 && !on_asker(t);

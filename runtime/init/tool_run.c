@@ -21,6 +21,7 @@
 #include "mono.h"
 #include "tool_request.h"
 #include "tool_runs.h"
+#include "tool_scope.h"
 
 #define TERM_MS   2000 /* between TERM and KILL */
 #define WAKE_SECS 1
@@ -29,6 +30,7 @@ enum { NOT_RUNNABLE = 126, NO_SUCH_TOOL = 127 };
 
 struct run {
     const struct tool_rules *rules;
+    struct tool_record *note;
     struct tool_request request;
     char path[PATH_MAX];
     int fd, sig_fd;
@@ -122,8 +124,10 @@ static void become_tool(struct run *r, pid_t parent, int why_fd)
     r->request.argv[0] = r->path;
     if (take_stdio(r) == 0 && set_environment(r) == 0 && enter_cwd(r) == 0 &&
         child_set_limits(r->rules->memory_bytes, r->rules->pids) == 0 &&
-        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0)
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0) {
+        tool_scope_enter();
         execv(r->path, r->request.argv);
+    }
     int why = errno;
     (void)!write(why_fd, &why, sizeof(why));
     _exit(NOT_RUNNABLE);
@@ -245,14 +249,18 @@ static int find_tool(struct run *r)
     return -1;
 }
 
-static void record_end(const struct run *r, struct tool_record *record)
+/* Told twice rather than not at all, should it be killed in between. */
+void tool_run_ended(const struct tool_rules *rules, struct tool_record *note, enum tool_how how,
+                    int status)
 {
-    record->what = TOOL_OVER;
-    record->how = (uint8_t)how_of(r);
-    record->code = (uint8_t)(WIFEXITED(r->status) ? WEXITSTATUS(r->status) : 0);
-    record->sig = (uint8_t)(WIFSIGNALED(r->status) ? WTERMSIG(r->status) : 0);
-    record->begun_ms = record->at_ms;
-    (void)!tool_runs_add(r->rules->runs_fd, record);
+    struct tool_record record = *note;
+    record.what = TOOL_OVER;
+    record.how = (uint8_t)how;
+    record.code = (uint8_t)(WIFEXITED(status) ? WEXITSTATUS(status) : 0);
+    record.sig = (uint8_t)(WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+    record.begun_ms = record.at_ms;
+    (void)!tool_runs_add(rules->runs_fd, &record);
+    note->what = TOOL_OVER;
 }
 
 static void run(struct run *r)
@@ -265,6 +273,7 @@ static void run(struct run *r)
         tool_refuse(r->fd, NOT_RUNNABLE, "its run cannot be recorded");
         return;
     }
+    *r->note = record;
     r->status = NOT_RUNNABLE << 8;
     bool started = start(r) == 0;
     if (started)
@@ -272,7 +281,7 @@ static void run(struct run *r)
     reap_all_but(0);
     if (started)
         answer_end(r);
-    record_end(r, &record);
+    tool_run_ended(r->rules, r->note, how_of(r), r->status);
 }
 
 static void wake(int sig)
@@ -291,11 +300,11 @@ static int keep_awake(void)
                : setitimer(ITIMER_REAL, &(struct itimerval){each, each}, NULL);
 }
 
-void tool_run(const struct tool_rules *rules, int fd)
+void tool_run(const struct tool_rules *rules, struct tool_record *note, int fd)
 {
     static char text[TOOL_REQUEST_MAX];
     static struct run r;
-    r = (struct run){.rules = rules, .fd = fd, .sig_fd = open_signals()};
+    r = (struct run){.rules = rules, .note = note, .fd = fd, .sig_fd = open_signals()};
     if (r.sig_fd < 0 || keep_awake() < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
         tool_refuse(fd, NOT_RUNNABLE, strerror(errno));
     else if (tool_request_receive(&r.request, fd, text) < 0)

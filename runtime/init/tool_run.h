@@ -6,6 +6,8 @@
 #define INIT_TOOL_RUN_H
 
 #include <stdint.h>
+
+#include "leasehold/tool_link.h"
 #include <sys/types.h>
 
 struct tool_rules {
@@ -15,9 +17,14 @@ struct tool_rules {
     int runs_fd;
 };
 
+/* Records this end of the run of which *note says that it has begun. */
+void tool_run_ended(const struct tool_rules *rules, struct tool_record *note, enum tool_how how,
+                    int status);
+
 void tool_refuse(int fd, uint8_t code, const char *why);
 
-/* The whole life of that process. `fd`: of the one who asks. */
-_Noreturn void tool_run(const struct tool_rules *rules, int fd);
+/* The whole life of that process. `fd`: of the one who asks. *note: what it has recorded, for its parent, in
+ * memory that they share and no tool has. */
+_Noreturn void tool_run(const struct tool_rules *rules, struct tool_record *note, int fd);
 
 #endif

@@ -6,6 +6,7 @@ import signal
 import time
 import unittest
 
+import landlock
 from user_tools import SECRET, ToolSession
 
 # By the sockets that reach the tool an agent gets hold of processes it cannot see: the one that listens,
@@ -104,7 +105,10 @@ SUBVERTED = """
                 pass
     for sig in range(1, 65):
         if sig not in (9, 19, 32, 33):
-            os.kill(1, sig)
+            try:
+                os.kill(1, sig)
+            except PermissionError:
+                pass
     os.symlink("/run/leasehold/tools/sock", "s") if not os.path.lexists("s") else None
     print(os.getuid(), os.getgid(), os.getgroups(), open("/proc/self/status").read().count("NoNewPrivs:\\t1"))
     print([l.split()[1] for l in open("/proc/self/status") if l.startswith("Cap")], flush=True)
@@ -115,6 +119,67 @@ SUBVERTED = """
             while True:
                 pass
         os._exit(0)
+"""
+
+# Ends what ends it: nothing of it hears of the minder's death, and one that it has started is no child of
+# it. Another one starts two others again and again, each of which goes on as the next.
+KILLS_ITS_MINDER = """
+    import ctypes, os, sys, time
+    minder = os.getppid()
+    ctypes.CDLL(None).prctl(1, 0)
+    def beat():
+        while True:
+            with open("beat", "a") as out:
+                out.write("b")
+            time.sleep(0.01)
+            if sys.argv[1:] == ["forks"] and os.fork():
+                os._exit(0)
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            ctypes.CDLL(None).prctl(1, 0)
+            ctypes.CDLL(None).prctl(36, 1)
+            if os.fork() == 0:
+                beat()
+            beat()
+        os._exit(0)
+    time.sleep(0.2)
+    os.kill(minder, 9)
+    beat()
+"""
+
+# Every way to send a signal that does not need a right of its own.
+REACHES = """
+    import ctypes, fcntl, os, signal, socket, struct
+    libc = ctypes.CDLL(None)
+    minder = os.getppid()
+    reached = []
+    def look(what, fn):
+        try:
+            if fn() not in (None, 0):
+                return
+        except OSError:
+            return
+        reached.append(what)
+    for pid in (minder, 1):
+        look("kill", lambda: os.kill(pid, 0))
+        look("stop", lambda: os.kill(pid, signal.SIGSTOP))
+        look("tgkill", lambda: libc.syscall(234, pid, pid, 9))
+        look("tkill", lambda: libc.syscall(200, pid, 9))
+        look("queue", lambda: libc.syscall(129, pid, 9, struct.pack("iii116x", 9, 0, -1)))
+        look("pidfd", lambda: signal.pidfd_send_signal(os.pidfd_open(pid), 9))
+    ours, theirs = socket.socketpair()
+    fcntl.fcntl(ours, fcntl.F_SETOWN, minder)
+    fcntl.fcntl(ours, 10, 9)  # F_SETSIG
+    fcntl.fcntl(ours, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    theirs.send(b"x")
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+    os.kill(child, 9)
+    print("reached", reached, "own", os.waitpid(child, 0)[1], flush=True)
+    os.kill(-1, 9)
+    print("lives")
 """
 
 
@@ -237,14 +302,17 @@ class Hostile(unittest.TestCase):
         self.assertNotIn(SECRET, output)
         self.assertEqual(run("echo x > x; /opt/user-tools/shows < x"), (0, "x"))
 
-    def test_a_tool_that_stops_its_minder_ends(self):
-        self.s.script("stops", STOPS_ITS_MINDER, "/usr/bin/env python3")
-        self.s.script("fine", "echo fine")
-        self.s.put("beat", "")
+    def test_a_tool_reaches_no_process_but_its_own(self):
+        if not landlock.keeps_signals():
+            return  # such kernels are those of the class below
+        self.s.script("reaches", REACHES, "/usr/bin/env python3")
+        self.s.script("waits", "sleep 0.7; exit 6")
         run = self.s.open()
-        self.assertEqual(run("/opt/user-tools/stops </dev/null")[0], 125)
-        self.assertEqual(run("/opt/user-tools/fine"), (0, "fine"))
-        self.assert_still()
+        self.assertEqual(
+            run("/opt/user-tools/waits & w=$!; /opt/user-tools/reaches; echo $?; wait $w"),
+            (6, "reached [] own 9 lives 0"))
+        ends = sorted(e["detail"].split(" ", 1)[1] for e in self.s.audited_ends())
+        self.assertEqual(ends, ["exit 0", "exit 6"])
 
     def test_nothing_runs_on_when_the_session_ends_in_any_way(self):
         self.s.script("beats", "while :; do echo b >> beat; sleep 0.05; done")
@@ -258,6 +326,70 @@ class Hostile(unittest.TestCase):
             end()
             time.sleep(0.3)
             self.assert_still()
+
+
+class OlderKernel(Hostile):
+    """Without a scope of signals a tool can end its minder. It gains nothing by it, nor does it go on."""
+
+    def setUp(self):
+        with landlock.absent():
+            self.s = ToolSession(
+                self, {"sandbox": {"user_tools_timeout_seconds": 8, "user_tools_at_once": 3}})
+        self.s.put("beat", "")
+        self.s.script("fine", "echo fine")
+        self.s.script("slow", "sleep ${1:-3}; exit 9")
+
+    def assert_cut(self, run, how):
+        self.assertEqual(
+            run("/opt/user-tools/slow & p=$!; sleep 0.2; "
+                f"{how} </dev/null >/dev/null 2>&1; r=$?; sleep 0.3; a=$(wc -c < beat); sleep 0.5; "
+                "b=$(wc -c < beat); /opt/user-tools/fine; wait $p; echo $? $r $((b - a))"),
+            (0, "fine 9 125 0"))
+        ends = [e["detail"].split(" ", 1)[1] for e in self.s.audited_ends(3)]
+        self.assertEqual(sorted(ends), ["cut", "exit 0", "exit 9"])
+
+    def test_a_tool_that_kills_its_minder_ends_at_once_and_alone(self):
+        self.s.script("kills", KILLS_ITS_MINDER, "/usr/bin/env python3")
+        self.assert_cut(self.s.open(), "/opt/user-tools/kills")
+
+    def test_a_tool_that_stops_its_minder_ends(self):
+        self.s.script("stops", STOPS_ITS_MINDER, "/usr/bin/env python3")
+        self.assert_cut(self.s.open(), "/opt/user-tools/stops")
+
+    def test_one_that_starts_others_as_fast_as_they_end_does_not_last_either(self):
+        self.s.script("kills", KILLS_ITS_MINDER, "/usr/bin/env python3")
+        run = self.s.open()
+        self.assertEqual(run("/opt/user-tools/kills forks </dev/null >/dev/null 2>&1; echo $?; sleep 3; "
+                             "/opt/user-tools/fine"), (0, "125 fine"))
+        self.assert_still()
+
+    def test_when_what_runs_them_is_killed_each_run_has_its_end_and_the_reason_is_told(self):
+        run = self.s.open()
+        self.assertEqual(run("/opt/user-tools/fine"), (0, "fine"))
+        server = self.s.tool_server()
+        run("for i in 1 2; do (/opt/user-tools/slow 60 < /dev/null > said$i 2>&1; "
+            "echo $? >> said$i) > /dev/null 2>&1 & done; sleep 0.5")
+        os.kill(server, signal.SIGKILL)
+        status, output = run("sleep 1; cat said1 said2; /opt/user-tools/fine")
+        self.assertEqual(status, 125)
+        self.assertEqual(output.count("what ran it has ended 125"), 2)
+        self.assertIn("what ran them has ended; a new sandbox has them again", output)
+        self.assert_runs_have_ends()
+        self.s.gateway.expect(200, "DELETE", f"/sandboxes/{self.s.session}")
+        self.assert_runs_have_ends()
+
+    def assert_runs_have_ends(self):
+        """While the session goes on, too, and each once."""
+        ends = {e["detail"] for e in self.s.audited_ends(3)}
+        runs = {e["detail"] for e in self.s.audited("tool.run")}
+        self.assertEqual(len(runs), len(self.s.audited("tool.end")))
+        self.assertEqual({d.split(" ", 1)[0] for d in ends}, runs)
+        self.assertEqual(sorted(d.split(" ", 1)[1] for d in ends)[-1], "exit 0")
+        self.assertEqual(sorted(d.split(" ", 1)[1] for d in ends)[0], "cut")
+
+
+for name in [n for n in dir(Hostile) if n.startswith("test_") and n not in vars(OlderKernel)]:
+    setattr(OlderKernel, name, None)  # once is enough
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import textwrap
+import time
 import uuid
 
 from compiling import compile_c
@@ -75,6 +76,7 @@ class ToolSession:
         client = self.gateway.connect(grant)
         self.test.addCleanup(client.close)
         self.session = sandbox["session_id"]
+        self.client = client
 
         def run(line):
             client.send_text(line)
@@ -86,6 +88,17 @@ class ToolSession:
     def audited(self, action="tool.run"):
         items = self.gateway.expect(200, "GET", f"/audit?action={action}")["items"]
         return [e for e in items if self.session in (e["actor"] or "")]
+
+    def audited_ends(self, n=2):
+        """So many ends of runs; they are taken in with what the agent's client says next."""
+        for _ in range(200):
+            ends = self.audited("tool.end")
+            if len(ends) >= n:
+                break
+            self.client.send_text(":")
+            self.client.recv(25)
+            time.sleep(0.1)
+        return ends
 
     def tool_server(self):
         """The pid of leasetools, which serves the session's runs."""
