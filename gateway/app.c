@@ -296,12 +296,14 @@ static void lag_due(void *ctx)
     lag_arm(a);
 }
 
-static void on_turn(void *ctx, int64_t busy_us)
+static void on_turn(void *ctx, int64_t busy_us, int64_t cpu_us)
 {
     const struct services *s = ctx;
 
     metric_add(meter(s->meters, METER_LOOP_TURNS), 0, 0, 1);
     metric_observe(meter(s->meters, METER_LOOP_TURN), 0, 0, busy_us);
+    if (cpu_us >= 0)
+        metric_observe(meter(s->meters, METER_LOOP_TURN_CPU), 0, 0, cpu_us);
 }
 
 /* --- together -------------------------------------------------------------------------------- */

@@ -72,6 +72,8 @@ struct http_reply {
     int64_t len;       /* then: of the whole body; -1: not known */
 };
 
+#define SERVER_TURN_LONG_US 1000
+
 /* A request that is refused before it is complete reaches the handler as an error, so that there is
  * one place that makes problem bodies. `request` may lack everything but conn and peer. */
 struct server_handler {
@@ -95,8 +97,10 @@ struct server_handler {
     void (*ws_message)(void *ctx, uint64_t conn, const char *data, size_t len); /* borrowed */
     void (*ws_closed)(void *ctx, uint64_t conn);
 
-    /* A turn of the loop has ended: so long was it busy between two waits. May be NULL. */
-    void (*turn)(void *ctx, int64_t busy_us);
+    /* A turn of the loop has ended: so long was it busy between two waits, and so much CPU time it had
+     * in a turn of more than SERVER_TURN_LONG_US, to a quarter of a millisecond (-1 in others). May be
+     * NULL. */
+    void (*turn)(void *ctx, int64_t busy_us, int64_t cpu_us);
 
     /* WebSockets of bots are pinged so often, to the second; one that answers none of two pings is
      * closed with 4408 when the third is due. 0: never (doors ping by themselves). */

@@ -353,6 +353,11 @@ class Exposition(Case):
             after["leasehold_loop_turns_total"],
             after["leasehold_loop_turn_duration_seconds_count"],
         )
+        busy = after.named("leasehold_loop_turn_duration_seconds_bucket")
+        self.assertEqual(
+            after["leasehold_loop_long_turn_cpu_seconds_count"],
+            after["leasehold_loop_turn_duration_seconds_count"] - busy.get("0.001", 0),
+        )
         self.assertGreaterEqual(after["leasehold_loop_lag_seconds_count"], 1)
         self.assertEqual(after["leasehold_store_commits_total"], 10)
         self.assertEqual(after["leasehold_store_group_writes_sum"], 10)
@@ -365,6 +370,28 @@ class Exposition(Case):
         self.assertGreater(m["process_resident_memory_bytes"], 1 << 20)
         self.assertLess(abs(m["process_start_time_seconds"] - time.time()), 60)
         self.assertEqual(processes.arguments(pid)[1], "run")
+
+    def test_a_turn_that_had_no_cpu_is_long_but_had_no_cpu_time(self):
+        before = self.now()
+        stopped = time.time() + 60
+        while not self.turns_beyond("leasehold_loop_turn_duration_seconds", before):
+            self.assertLess(time.time(), stopped)
+            self.stop_while_busy()
+        self.assertEqual(self.turns_beyond("leasehold_loop_long_turn_cpu_seconds", before), 0)
+
+    def stop_while_busy(self):
+        """A stopped process has no CPU; in the middle of a turn only if it is in one just then."""
+        busy = threading.Thread(target=self.gateway.rest, args=("GET", "/openapi.json"), daemon=True)
+        busy.start()
+        os.kill(self.gateway.process.pid, signal.SIGSTOP)
+        time.sleep(0.3)
+        os.kill(self.gateway.process.pid, signal.SIGCONT)
+        busy.join()
+
+    def turns_beyond(self, name, before):
+        """Of a quarter of a second."""
+        after = self.now().since(before)
+        return after[name + "_count"] - after[name + "_bucket", "0.25"]
 
 
 if __name__ == "__main__":
