@@ -9,6 +9,7 @@ struct inbox {
     pthread_mutex_t lock;
     struct job *first, *last; /* guarded by lock */
     size_t n;                 /* guarded by lock */
+    struct job *again;        /* the drainer's */
 };
 
 struct inbox *inbox_new(void (*wake)(void *ctx), void *ctx)
@@ -54,6 +55,35 @@ void inbox_post_all(struct inbox *in, struct job *first, struct job *last, size_
     }
 }
 
+void inbox_again(struct inbox *in, struct job *job)
+{
+    in->again = job;
+}
+
+/* The job that is not finished, and the n behind it that were taken with it, before all others. Returns how
+ * many wait. */
+static size_t put_back(struct inbox *in, struct job *behind, size_t n)
+{
+    struct job *first = in->again, *last = first;
+    in->again = NULL;
+    first->next = behind;
+    for (size_t i = 0; i < n; i++) {
+        last = last->next;
+    }
+    pthread_mutex_lock(&in->lock);
+    if (in->n == 0) {
+        last->next = NULL;
+        in->last = last;
+    } else {
+        last->next = in->first;
+    }
+    in->first = first;
+    in->n += n + 1;
+    size_t waiting = in->n;
+    pthread_mutex_unlock(&in->lock);
+    return waiting;
+}
+
 size_t inbox_drain(struct inbox *in, size_t max)
 {
     pthread_mutex_lock(&in->lock);
@@ -66,10 +96,10 @@ size_t inbox_drain(struct inbox *in, size_t max)
     size_t left = in->n;
     pthread_mutex_unlock(&in->lock);
 
-    for (; taken > 0; taken--) {
+    for (; taken > 0 && in->again == NULL; taken--) {
         struct job *next = job->next; /* done() may free the job */
         job->done(job);
         job = next;
     }
-    return left;
+    return in->again != NULL ? put_back(in, job, taken) : left;
 }

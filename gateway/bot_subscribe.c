@@ -105,7 +105,7 @@ static void subscribe_reply(struct call *c)
     bool begins = !c->rc && bot_find(c->s->bots, c->conn);
 
     if (begins)
-        r->seq = a->has_since ? a->since : event_feed_newest(c->s->events);
+        r->seq = a->has_since ? a->since : event_feed_newest(c->s->events, c->conn);
     bot_reply(c);
     if (begins)
         event_feed_subscribe(c->s->events, &(struct event_subscription){.conn = c->conn,

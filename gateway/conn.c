@@ -19,6 +19,7 @@
 #define JOBS_ONCE    4             /* of the inbox, between two looks at the clock … */
 #define JOBS_TURN_US 1000          /* … until that is over: the sockets want their turn */
 #define GATHER_MAX   16384         /* bytes of one write of frames */
+#define FLUSH_ONCE   8             /* connections written to between two looks at the clock */
 
 #define CONN_ROOM_LOW 8 /* one in so many left: room is short */
 
@@ -320,7 +321,7 @@ static void on_writeable(struct conn *c)
 
 void conn_flush_gathered(struct conn *c)
 {
-    if (!c->server->corking) {
+    if (!c->server->corking || c->out_bytes > TURN_MAX) {
         conn_flush(c);
     } else if (!c->corked) {
         c->corked = true;
@@ -328,14 +329,19 @@ void conn_flush_gathered(struct conn *c)
     }
 }
 
+/* So many as there is time for: the others stay corked until the loop comes again. */
 static void uncork(struct server *s)
 {
+    int64_t until_us = now_us() + JOBS_TURN_US;
     s->corking = false;
-    while (s->corked != NULL) {
+    for (unsigned n = 1; s->corked != NULL; n++) {
         struct conn *c = s->corked;
         DL_DELETE2(s->corked, c, corked_prev, corked_next);
         c->corked = false;
         conn_flush(c);
+        if (n % FLUSH_ONCE == 0 && now_us() >= until_us) {
+            break;
+        }
     }
 }
 
@@ -528,7 +534,7 @@ static void on_wake(struct lws *wsi)
         left = inbox_drain(s->inbox, JOBS_ONCE);
     } while (left > 0 && now_us() < until_us);
     uncork(s);
-    if (left > 0) {
+    if (left > 0 || s->corked != NULL) {
         lws_cancel_service(s->lws);
     }
 }

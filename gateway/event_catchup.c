@@ -1,4 +1,5 @@
-/* Subscribers that are behind the ring read the log, a piece at a time. */
+/* Subscribers that are behind: what stands in the ring they have from there, a slice at a time; who is
+ * behind the ring reads the log, a piece at a time. */
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
@@ -10,6 +11,7 @@
 #define PIECE_BYTES (256 * 1024) /* of those that were asked for */
 #define SOCKET_LOW  (256 * 1024) /* what may still wait on the socket when the next is read */
 #define TURN_MS     20
+#define RING_TURN   (FEED_SLICE * 8) /* events of the ring that are looked at in a turn of the loop */
 
 #define CLOSE_INTERNAL 1011
 
@@ -87,6 +89,12 @@ static void leave_behind(struct event_feed *f, struct subscriber *sub)
     sub->behind = false;
 }
 
+static void to_the_end(struct event_feed *f, struct subscriber *sub) /* each in turn */
+{
+    DL_DELETE(f->behind, sub);
+    DL_APPEND(f->behind, sub);
+}
+
 static void piece_deliver(struct event_feed *f, struct subscriber *sub, const struct piece *p)
 {
     const struct feed_event *ev;
@@ -96,10 +104,6 @@ static void piece_deliver(struct event_feed *f, struct subscriber *sub, const st
     LL_FOREACH (p->first, ev)
         feed_deliver(f, sub, ev);
     sub->cursor = p->after;
-    if (sub->cursor < f->oldest - 1)
-        return;
-    leave_behind(f, sub);
-    feed_go_live(f, sub);
 }
 
 /* It may come back and try again. */
@@ -152,32 +156,45 @@ static void read_piece(struct event_feed *f, struct subscriber *sub)
     }
     sub->reading = true;
     f->reading_n++;
-    DL_DELETE(f->behind, sub); /* to the end: each in turn */
-    DL_APPEND(f->behind, sub);
+    to_the_end(f, sub);
+}
+
+static void catch_up(struct event_feed *f, struct subscriber *sub, size_t *left)
+{
+    if (sub->reading || server_ws_waiting(f->s->server, sub->conn) > SOCKET_LOW)
+        return;
+    if (!feed_ring_has(f, sub)) {
+        if (f->reading_n < READING_MAX)
+            read_piece(f, sub);
+    } else if (feed_go_live(f, sub, left)) {
+        leave_behind(f, sub);
+    } else {
+        to_the_end(f, sub);
+    }
 }
 
 void catchup_turn(void *ctx)
 {
     struct event_feed *f = ctx;
     struct subscriber *sub, *next;
-    size_t looks = f->behind_n;
+    size_t looks = f->behind_n, left = RING_TURN;
 
     DL_FOREACH_SAFE (f->behind, sub, next) {
-        if (f->reading_n >= READING_MAX || !looks--)
+        if (!left || !looks--)
             break;
-        if (!sub->reading && server_ws_waiting(f->s->server, sub->conn) <= SOCKET_LOW)
-            read_piece(f, sub);
+        catch_up(f, sub, &left);
     }
     if (f->behind)
-        server_timer_arm(f->timer, TURN_MS);
+        server_timer_arm(f->timer, left ? TURN_MS : 0);
 }
 
+/* Not at once: many may come in one turn. */
 void catchup_begin(struct event_feed *f, struct subscriber *sub)
 {
     DL_APPEND(f->behind, sub);
     f->behind_n++;
     sub->behind = true;
-    catchup_turn(f);
+    server_timer_arm(f->timer, 0);
 }
 
 void catchup_end(struct event_feed *f, struct subscriber *sub)

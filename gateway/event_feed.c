@@ -50,9 +50,10 @@ struct feed_event *feed_event_new(const struct store_event *ev)
 struct feed_lines {
     struct job job; /* from the writer to the loop */
     struct event_feed *f;
-    int64_t first_seq, last_seq;
+    int64_t next_seq, last_seq; /* not in the ring yet */
+    const char *next;           /* the line of next_seq */
     size_t len;
-    size_t refs; /* slots that hold a line of it, and whoever walks it */
+    size_t refs; /* slots that hold a line of it, and the job until it is finished */
     char text[];
 };
 
@@ -189,26 +190,43 @@ void event_feed_free(struct event_feed *f)
 
 /* --- from the writer ------------------------------------------------------------------------- */
 
+/* The next event goes into the ring, and sets out for those it concerns. */
+static void line_apply(struct feed_lines *l)
+{
+    struct event_feed *f = l->f;
+    const char *end = memchr(l->next, '\n', l->len - (size_t)(l->next - l->text));
+
+    if (!end) {
+        events_lost(f->s);
+        return;
+    }
+    l->refs++;
+    ring_put(f, l->next_seq,
+             (struct feed_slot){.lines = l, .line = l->next, .len = (size_t)(end - l->next)});
+    if (f->subscribers)
+        topics_walk_begin(f, ring_event(f, l->next_seq));
+    l->next = end + 1;
+    l->next_seq++;
+}
+
+/* A slice of it: a commit may have thousands of events, and an event thousands of subscribers. What was
+ * posted behind it waits, so that an answer never goes before the events of its call. */
 static void lines_apply(struct job *job)
 {
     struct feed_lines *l = (struct feed_lines *)((char *)job - offsetof(struct feed_lines, job));
-    struct event_feed *f = l->f;
-    const char *line = l->text, *end = l->text + l->len;
+    size_t left = FEED_SLICE;
 
-    l->refs = 1;
-    for (int64_t seq = l->first_seq; seq <= l->last_seq; seq++) {
-        const char *next = memchr(line, '\n', (size_t)(end - line));
-
-        if (!next)
-            events_lost(f->s);
-        l->refs++;
-        ring_put(f, seq,
-                 (struct feed_slot){.lines = l, .line = line, .len = (size_t)(next - line)});
-        if (f->subscribers)
-            topics_each(f, ring_event(f, seq));
-        line = next + 1;
+    while (topics_walk(l->f, &left)) {
+        if (l->next_seq > l->last_seq) {
+            lines_unref(l);
+            return;
+        }
+        if (!left)
+            break;
+        left--;
+        line_apply(l);
     }
-    lines_unref(l);
+    inbox_again(server_inbox(l->f->s->server), job);
 }
 
 void event_feed_post(void *ctx, const struct store_event_batch *batch)
@@ -222,15 +240,21 @@ void event_feed_post(void *ctx, const struct store_event_batch *batch)
     }
     *l = (struct feed_lines){.job.done = lines_apply,
                              .f = s->events,
-                             .first_seq = batch->first_seq,
+                             .next_seq = batch->first_seq,
                              .last_seq = batch->last_seq,
-                             .len = batch->len};
+                             .next = l->text,
+                             .len = batch->len,
+                             .refs = 1};
     memcpy(l->text, batch->text, batch->len);
     inbox_post(server_inbox(s->server), &l->job);
 }
 
-int64_t event_feed_newest(const struct event_feed *f)
+int64_t event_feed_newest(struct event_feed *f, uint64_t conn)
 {
+    struct subscriber *sub = subscriber_find(f, conn);
+
+    if (sub)
+        topics_walk_settle(f, sub);
     return f->newest;
 }
 
@@ -255,16 +279,23 @@ void feed_tell_gap(struct event_feed *f, struct subscriber *sub, int64_t oldest)
     sub->cursor = oldest - 1;
 }
 
-void feed_go_live(struct event_feed *f, struct subscriber *sub)
+bool feed_ring_has(const struct event_feed *f, const struct subscriber *sub)
 {
-    for (int64_t seq = sub->cursor + 1; seq <= f->newest; seq++) {
-        const struct feed_event *ev = ring_event(f, seq);
+    return sub->cursor >= f->oldest - 1;
+}
 
+bool feed_go_live(struct event_feed *f, struct subscriber *sub, size_t *left)
+{
+    while (sub->cursor < f->newest && *left) {
+        const struct feed_event *ev = ring_event(f, sub->cursor + 1);
+
+        --*left;
         if (topics_match(sub->topics, sub->topics_n, ev))
             feed_deliver(f, sub, ev);
+        sub->cursor = ev->seq;
     }
-    sub->cursor = f->newest;
-    sub->live = true;
+    sub->live = sub->cursor >= f->newest;
+    return sub->live;
 }
 
 /* --- subscribers ----------------------------------------------------------------------------- */
@@ -309,6 +340,7 @@ static struct subscriber *subscriber_new(struct event_feed *f, const struct even
 void event_feed_subscribe(struct event_feed *f, const struct event_subscription *o)
 {
     struct subscriber *sub;
+    size_t left = FEED_SLICE;
 
     event_feed_drop(f, o->conn);
     if (!o->topics_n)
@@ -317,14 +349,12 @@ void event_feed_subscribe(struct event_feed *f, const struct event_subscription 
     if (!sub || topics_enter(f, sub, o->caller)) {
         event_feed_drop(f, o->conn);
         server_ws_close(f->s->server, o->conn, CLOSE_NO_MEMORY, "no memory");
-    } else if (sub->cursor > f->newest) { /* it knows another log than this one */
-        feed_tell_gap(f, sub, f->newest + 1);
-        feed_go_live(f, sub);
-    } else if (sub->cursor >= f->oldest - 1) {
-        feed_go_live(f, sub);
-    } else {
-        catchup_begin(f, sub);
+        return;
     }
+    if (sub->cursor > f->newest) /* it knows another log than this one */
+        feed_tell_gap(f, sub, f->newest + 1);
+    if (!feed_ring_has(f, sub) || !feed_go_live(f, sub, &left))
+        catchup_begin(f, sub);
 }
 
 void event_feed_rights_changed(struct event_feed *f, uint64_t conn, const struct caller *caller)
@@ -333,6 +363,7 @@ void event_feed_rights_changed(struct event_feed *f, uint64_t conn, const struct
 
     if (!sub)
         return;
+    topics_walk_settle(f, sub);
     topics_leave(f, sub);
     if (topics_enter(f, sub, caller)) {
         event_feed_drop(f, conn);

@@ -2,7 +2,8 @@
  * Events on their way to the bots that have subscribed to them. One reader serves all: the newest
  * events stand in a ring, in the order of the log; who is behind the ring reads the log on the READ
  * lane, piece by piece as his socket takes it, until he has caught up with the ring. So no event is
- * lost between log and ring, none comes twice, and a reader that is far behind holds up nobody.
+ * lost between log and ring, none comes twice, and a reader that is far behind holds up nobody. What the
+ * loop does of it at once is bounded, however many events a commit has and subscribers an event.
  *
  * Who may see what is asked at each delivery, of what is true then. Loop thread but for event_feed_post.
  */
@@ -27,7 +28,9 @@ void event_feed_free(struct event_feed *f); /* before the server; the lanes have
 /* store_options.logged; ctx is struct services *. Writer thread. */
 void event_feed_post(void *ctx, const struct store_event_batch *batch);
 
-int64_t event_feed_newest(const struct event_feed *f); /* seq of the last event */
+/* seq of the last event. What the connection is still to have of it and of those before is sent, unless
+ * it is behind. */
+int64_t event_feed_newest(struct event_feed *f, uint64_t conn);
 
 /* From now on the connection gets the events behind `since` of these topics (copied), and of no
  * others. `caller`: of now; what its key may see later is asked then. Without memory the connection
@@ -50,7 +53,7 @@ void event_feed_drop(struct event_feed *f, uint64_t conn); /* the connection has
 void event_feed_cleanup(struct services *s);
 
 struct event_feed_counts {
-    size_t subscribers, behind; /* the latter among the former: they read the log */
+    size_t subscribers, behind; /* the latter among the former: they have yet to catch up */
 };
 void event_feed_counts(const struct event_feed *f, struct event_feed_counts *ret);
 

@@ -47,8 +47,16 @@ struct subscriber {
     UT_hash_handle hh;
 };
 
+/* An event on its way to those it concerns: how far that has come. */
+struct feed_walk {
+    const struct feed_event *ev; /* stands in the ring; NULL: none is on its way */
+    enum topic_kind kind;
+    struct topic_ref *next; /* of this kind's; NULL: the next kind's */
+};
+
 struct event_feed {
     struct services *s;
+    struct feed_walk walk;
     struct feed_slot ring[FEED_RING]; /* seq n stands at n % FEED_RING */
     int64_t oldest, newest;           /* in the ring; none: oldest = newest + 1 */
     struct subscriber *subscribers;
@@ -70,9 +78,13 @@ void feed_deliver(struct event_feed *f, struct subscriber *sub, const struct fee
 /* To the connection: what lies before `oldest` is lost to it. */
 void feed_tell_gap(struct event_feed *f, struct subscriber *sub, int64_t oldest);
 
-/* Delivers what stands in the ring behind the cursor; from there on the subscriber is live. Only if
- * the ring reaches back to the cursor. */
-void feed_go_live(struct event_feed *f, struct subscriber *sub);
+/* Of events looked at or delivered, in a piece of work of the loop. */
+#define FEED_SLICE 64
+
+/* Delivers what stands in the ring behind the cursor, of *left events at most, and counts them down. At its
+ * end the subscriber is live: whether it is comes back. Only if feed_ring_has. */
+bool feed_go_live(struct event_feed *f, struct subscriber *sub, size_t *left);
+bool feed_ring_has(const struct event_feed *f, const struct subscriber *sub); /* all behind it */
 
 /* --- event_topics.c --- */
 
@@ -82,8 +94,14 @@ bool topics_match(const struct topic *topics, size_t n, const struct feed_event 
 int topics_enter(struct event_feed *f, struct subscriber *sub, const struct caller *caller);
 void topics_leave(struct event_feed *f, struct subscriber *sub);
 
-/* Calls feed_deliver for every live subscriber that is to be asked, perhaps twice for one. */
-void topics_each(struct event_feed *f, const struct feed_event *ev);
+/* From now on the newest of the ring, f->walk.ev, is on its way to every live subscriber that is to be
+ * asked, perhaps twice to one. topics_walk calls feed_deliver for *left of them at most, and counts them
+ * down. False: there are more. */
+void topics_walk_begin(struct event_feed *f, const struct feed_event *ev);
+bool topics_walk(struct event_feed *f, size_t *left);
+
+/* The same for this one alone, at once: its topics or its rights are about to be others. */
+void topics_walk_settle(struct event_feed *f, struct subscriber *sub);
 
 /* --- event_catchup.c --- */
 

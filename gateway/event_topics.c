@@ -134,23 +134,71 @@ void topics_leave(struct event_feed *f, struct subscriber *sub)
         struct topic_ref *ref = sub->refs;
 
         sub->refs = ref->more;
+        if (f->walk.next == ref)
+            f->walk.next = ref->next;
         DL_DELETE(ref->entry->refs, ref);
         entry_tidy(f, ref->entry);
         free(ref);
     }
 }
 
-void topics_each(struct event_feed *f, const struct feed_event *ev)
-{
-    for (enum topic_kind kind = TOPIC_ALL; kind <= TOPIC_SESSION; kind++) {
-        const struct topic topic = topic_of(ev, kind);
-        const struct topic_entry *en = entry_find(f, &topic);
-        struct topic_ref *ref;
+/* --- an event on its way ---------------------------------------------------------------------- */
 
-        if (!en || (kind != TOPIC_ALL && id_is_zero(&topic.id)))
-            continue;
-        DL_FOREACH (en->refs, ref)
-            if (ref->sub->live)
-                feed_deliver(f, ref->sub, ev);
+static struct topic_ref *refs_of(const struct event_feed *f, const struct feed_event *ev,
+                                 enum topic_kind kind)
+{
+    const struct topic topic = topic_of(ev, kind);
+    const struct topic_entry *en;
+
+    if (kind != TOPIC_ALL && id_is_zero(&topic.id))
+        return NULL;
+    en = entry_find(f, &topic);
+    return en ? en->refs : NULL;
+}
+
+void topics_walk_begin(struct event_feed *f, const struct feed_event *ev)
+{
+    f->walk = (struct feed_walk){.ev = ev, .kind = TOPIC_ALL, .next = refs_of(f, ev, TOPIC_ALL)};
+}
+
+static void walk_next_kind(struct event_feed *f)
+{
+    struct feed_walk *w = &f->walk;
+
+    if (w->kind == TOPIC_SESSION) {
+        *w = (struct feed_walk){0};
+        return;
     }
+    w->kind++;
+    w->next = refs_of(f, w->ev, w->kind);
+}
+
+/* Who enters meanwhile has the event from the ring, or not at all. */
+bool topics_walk(struct event_feed *f, size_t *left)
+{
+    struct feed_walk *w = &f->walk;
+
+    while (w->ev) {
+        struct subscriber *sub = w->next ? w->next->sub : NULL;
+
+        if (!sub) {
+            walk_next_kind(f);
+            continue;
+        }
+        if (!*left)
+            return false;
+        --*left;
+        w->next = w->next->next;
+        if (sub->live)
+            feed_deliver(f, sub, w->ev);
+    }
+    return true;
+}
+
+void topics_walk_settle(struct event_feed *f, struct subscriber *sub)
+{
+    const struct feed_event *ev = f->walk.ev;
+
+    if (ev && sub->live && topics_match(sub->topics, sub->topics_n, ev))
+        feed_deliver(f, sub, ev);
 }

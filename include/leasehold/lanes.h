@@ -41,6 +41,10 @@ void inbox_post_all(struct inbox *in, struct job *first, struct job *last, size_
  * if not 0 the caller must come again. */
 size_t inbox_drain(struct inbox *in, size_t max);
 
+/* From within its done(): the job is not finished, and its done() is called again before that of any
+ * other. The drain ends with it, so that its caller may look at the time. */
+void inbox_again(struct inbox *in, struct job *job);
+
 /* --- lane: bounded queue, n threads --------------------------------------------------------
  * Owners have their turns: a thread takes the next job of the owner who has waited longest for one,
  * so that many jobs of one delay those of another by a job each. Beyond the bound who has nothing

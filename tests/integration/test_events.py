@@ -8,6 +8,7 @@ import uuid
 
 from bot import Bot
 from gateway import Gateway
+from metrics import Metrics
 from waiting import until
 from ws import WsClosed, WsError
 
@@ -195,9 +196,7 @@ class Visibility(Watched):
         self.assertEqual(bot.ws.wait_closed(10), 4401)
 
 
-class Log(unittest.TestCase):
-    """What needs a gateway of its own."""
-
+class Granting(unittest.TestCase):
     def grants(self, gateway, session, count):
         bot = Bot(self, gateway, gateway.admin_key)
         for start in range(0, count, 50):
@@ -205,6 +204,10 @@ class Log(unittest.TestCase):
                 bot.send("lease.grant", {"session_id": session})
             for _ in range(min(50, count - start)):
                 self.assertTrue(bot.answer()["ok"])
+
+
+class Log(Granting):
+    """What needs a gateway of its own."""
 
     def test_a_reader_far_behind_catches_up_from_the_log(self):
         gateway = Gateway.for_test(self, WIDE)
@@ -270,6 +273,124 @@ class Log(unittest.TestCase):
         while seqs[-1] < newest:
             seqs.append(again.event()["seq"])
         self.assertEqual(seqs, list(range(since + 1, newest + 1)))
+
+
+class FanOut(Granting):
+    """Many events of one commit, for many subscribers: the loop tells them in turns, with all else that
+    may happen in between."""
+
+    WATCHERS = 60
+    LEASES = 1024
+
+    def setUp(self):
+        self.gateway = Gateway.for_test(self, WIDE)
+        chat = self.gateway.new_chat()
+        self.session = self.gateway.open(chat["chat_id"])[0]["session_id"]
+        self.user = chat["user_id"]
+        self.grants(self.gateway, self.session, self.LEASES)
+        topics = ["all"], [f"user:{self.user}"], [f"session:{self.session}", f"chat:{chat['chat_id']}"]
+        self.topics = [topics[i % 3] for i in range(self.WATCHERS)]
+        self.bots = [self.bot() for _ in range(self.WATCHERS)]
+        self.since = max([bot.subscribe(*t) for bot, t in zip(self.bots, self.topics)])
+
+    def bot(self, key=None):
+        return Bot(self, self.gateway, key or self.gateway.admin_key)
+
+    def revoke_all(self):
+        """Sent: it runs while the test goes on."""
+        bot = self.bot()
+        bot.send("lease.revoke", {"selector": {"session_id": self.session}, "reason": "all at once"})
+        return bot
+
+    def seqs_of(self, bot):
+        """Up to the last of the leases."""
+        last, seqs = self.since + self.LEASES, []
+        while not seqs or seqs[-1] < last:
+            seqs.append(bot.event()["seq"])
+        return seqs
+
+    def assert_all(self, seqs, what=None):
+        self.assertEqual(seqs, list(range(self.since + 1, self.since + self.LEASES + 1)), what)
+
+    def test_no_turn_of_the_loop_tells_all_of_it(self):
+        before = Metrics.of(self.gateway)
+        self.revoke_all().answer()
+        for bot in self.bots:
+            self.assert_all(self.seqs_of(bot))
+        name = "leasehold_loop_long_turn_cpu_seconds"
+        spent = Metrics.of(self.gateway).since(before)
+        self.assertEqual(spent[name + "_count"] - spent[name + "_bucket", "0.01"], 0)
+
+    def test_an_answer_comes_behind_the_events_of_its_call(self):
+        watching = self.bots[0]
+        watching.ok("lease.revoke", {"selector": {"session_id": self.session}, "reason": "mine"})
+        self.assert_all([event["seq"] for event in watching.events])
+
+    def test_who_subscribes_again_meanwhile_misses_nothing(self):
+        revoking = self.revoke_all()
+        heard = {}
+        for number in range(0, self.WATCHERS, 4):
+            seq = self.bots[number].subscribe(*self.topics[number], "all")
+            self.assertEqual([e for e in self.bots[number].events if e["seq"] > seq], [])
+        for number in range(1, self.WATCHERS, 4):
+            heard[number] = [self.bots[number].event()["seq"]]
+            self.bots[number].subscribe(*self.topics[number], since=heard[number][0])
+            self.bots[number].events.clear()  # of the former subscription: they come again
+        for number, bot in enumerate(self.bots):
+            self.assert_all(heard.get(number, []) + self.seqs_of(bot), number)
+            bot.no_event(0.01)
+        revoking.answer()
+
+    def test_who_leaves_meanwhile_can_resume_and_disturbs_nobody(self):
+        revoking = self.revoke_all()
+        heard = {}
+        for number in range(0, self.WATCHERS, 2):
+            heard[number] = [self.bots[number].event()["seq"] for _ in range(number + 1)]
+            self.bots[number].ws.sock.close()
+        for number, seqs in heard.items():
+            again = self.bot()
+            again.subscribe(*self.topics[number], since=seqs[-1])
+            self.assert_all(seqs + self.seqs_of(again), number)
+        for number in range(1, self.WATCHERS, 2):
+            self.assert_all(self.seqs_of(self.bots[number]), number)
+        revoking.answer()
+
+    def test_rights_that_change_meanwhile_lose_no_event(self):
+        made = self.gateway.expect(201, "POST", "/api-keys", {
+            "name": "n", "role": "viewer", "allowed_users": [self.user]})
+        bots = [self.bot(made["key"]) for _ in range(4)]
+        for bot in bots:
+            bot.subscribe("all")
+        revoking = self.revoke_all()
+        many = [self.user] + [str(uuid.uuid4()) for _ in range(60)]
+        for users in (many, [self.user], many, [self.user], many):
+            self.gateway.expect(200, "PATCH", f"/api-keys/{made['api_key']['key_id']}",
+                                {"allowed_users": users})
+        for bot in bots:
+            self.assert_all(self.seqs_of(bot))
+        revoking.answer()
+
+    def test_a_stop_meanwhile_loses_nothing(self):
+        self.revoke_all()
+        self.bots[-1].event()
+        self.gateway.stop()
+        heard = [self.heard_before_the_end(bot) for bot in self.bots[:12]]
+        self.gateway.start()
+        newest = self.bot().subscribe("all")
+        for number, seqs in enumerate(heard):
+            again = self.bot()
+            again.subscribe("all", since=seqs[-1] if seqs else self.since)
+            while (seqs[-1] if seqs else self.since) < newest:
+                seqs.append(again.event()["seq"])
+            self.assertEqual(seqs, list(range(self.since + 1, newest + 1)), number)
+
+    def heard_before_the_end(self, bot):
+        seqs = []
+        try:
+            while True:
+                seqs.append(bot.event()["seq"])
+        except (OSError, WsError, WsClosed):
+            return seqs
 
 
 class Reader(threading.Thread):

@@ -169,6 +169,72 @@ static void done_may_post_to_its_inbox(void **state)
     assert_int_equal(world.wakes, 5);
 }
 
+/* Each call of done(), by number; `key` of a job: so often it is not finished. */
+static struct calls {
+    int numbers[16];
+    size_t n;
+} calls;
+
+static void done_in_pieces(struct job *job)
+{
+    struct test_job *t = (struct test_job *)job;
+    calls.numbers[calls.n++] = t->number;
+    if (t->key-- > 0) {
+        inbox_again(t->w->in, job);
+    }
+}
+
+static void post_pieces(int number, int unfinished)
+{
+    jobs[number].number = number;
+    jobs[number].key = unfinished;
+    inbox_post(world.in, prepare(number, NULL, done_in_pieces));
+}
+
+static void assert_calls(const char *expected)
+{
+    char seen[sizeof calls.numbers / sizeof *calls.numbers + 1] = "";
+    for (size_t i = 0; i < calls.n; i++) {
+        seen[i] = (char)('0' + calls.numbers[i]);
+    }
+    assert_string_equal(seen, expected);
+}
+
+static void a_job_that_is_not_finished_goes_on_before_all_others(void **state)
+{
+    (void)state;
+    calls.n = 0;
+    for (int i = 0; i < 4; i++) {
+        post_pieces(i, i == 1 ? 2 : 0);
+    }
+    assert_int_equal(inbox_drain(world.in, 3), 3);
+    assert_calls("01");
+    post_pieces(4, 0);
+    assert_int_equal(inbox_drain(world.in, 10), 4);
+    assert_calls("011");
+    assert_int_equal(inbox_drain(world.in, 1), 3);
+    assert_int_equal(inbox_drain(world.in, 10), 0);
+    assert_calls("0111234");
+    assert_int_equal(world.wakes, 1); /* who drains knew each time that something was left */
+}
+
+static void a_job_that_is_not_finished_may_be_the_last(void **state)
+{
+    (void)state;
+    calls.n = 0;
+    post_pieces(0, 2);
+    assert_int_equal(inbox_drain(world.in, 10), 1);
+    post_pieces(1, 1);
+    assert_int_equal(inbox_drain(world.in, 10), 2);
+    assert_int_equal(inbox_drain(world.in, 10), 1);
+    assert_int_equal(inbox_drain(world.in, 10), 0);
+    assert_calls("00011");
+    post_pieces(2, 0);
+    assert_int_equal(world.wakes, 2);
+    assert_int_equal(inbox_drain(world.in, 10), 0);
+    assert_calls("000112");
+}
+
 static void *post_quarter(void *arg)
 {
     int producer = (int)(intptr_t)arg;
@@ -658,6 +724,8 @@ int main(void)
         TEST(a_batch_leaves_the_other_threads_their_share),
         TEST(jobs_that_block_find_a_thread_each),
         TEST(done_may_post_to_its_inbox),
+        TEST(a_job_that_is_not_finished_goes_on_before_all_others),
+        TEST(a_job_that_is_not_finished_may_be_the_last),
         TEST(posts_of_each_producer_arrive_in_order),
         TEST(every_job_runs_and_comes_back),
         TEST(jobs_of_a_key_never_overlap_and_keep_their_order),
