@@ -159,6 +159,7 @@ static void on_turn(uv_prepare_t *prepare)
         s->cpu_ns = cpu_now_ns();
         s->cpu_at_ns = now_ns;
     }
+    s->turns++;
     s->turn_ns = now_ns;
     s->idle_ns = idle_ns;
 }

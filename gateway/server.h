@@ -194,7 +194,9 @@ size_t server_ws_waiting(struct server *s, uint64_t conn); /* bytes queued; SIZE
 
 struct server_timer;
 struct server_timer *server_timer_new(struct server *s, void (*fire)(void *ctx), void *ctx);
-void server_timer_arm(struct server_timer *t, int64_t delay_ms); /* one shot; replaces */
+/* One shot; replaces. It fires once in a turn of the loop: armed anew with no delay it lets all else have
+ * its turn before. */
+void server_timer_arm(struct server_timer *t, int64_t delay_ms);
 void server_timer_stop(struct server_timer *t);
 void server_timer_free(struct server_timer *t);
 

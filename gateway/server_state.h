@@ -43,6 +43,7 @@ struct server {
     uv_signal_t signals[SERVER_SIGNALS];
     uv_timer_t sweep;
     uv_prepare_t turn;         /* before each wait for events */
+    uint64_t turns;            /* begun */
     uint64_t turn_ns, idle_ns; /* then: the time, and what of it the loop has waited */
     uint64_t cpu_ns, cpu_at_ns; /* the thread's CPU clock when it was last read, and when that was */
 

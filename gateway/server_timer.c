@@ -6,6 +6,8 @@
 
 struct server_timer {
     uv_timer_t uv;
+    struct server *server;
+    uint64_t fired_in; /* a turn of the loop */
     void (*fire)(void *ctx);
     void *ctx;
 };
@@ -21,9 +23,16 @@ static void timer_closed(uv_handle_t *h)
     free((struct server_timer *)h->data);
 }
 
+/* libuv goes on while timers are due: one that is armed anew without a delay each time would have it do so
+ * for ever. */
 static void timer_fired(uv_timer_t *uv)
 {
-    const struct server_timer *t = uv->data;
+    struct server_timer *t = uv->data;
+    if (t->fired_in == t->server->turns) {
+        (void)uv_timer_start(uv, timer_fired, 1, 0);
+        return;
+    }
+    t->fired_in = t->server->turns;
     t->fire(t->ctx);
 }
 
@@ -33,6 +42,8 @@ struct server_timer *server_timer_new(struct server *s, void (*fire)(void *ctx),
     if (t == NULL) {
         return NULL;
     }
+    t->server = s;
+    t->fired_in = UINT64_MAX;
     t->fire = fire;
     t->ctx = ctx;
     (void)uv_timer_init(&s->loop, &t->uv);
