@@ -313,13 +313,16 @@ class FanOut(Granting):
         self.assertEqual(seqs, list(range(self.since + 1, self.since + self.LEASES + 1)), what)
 
     def test_no_turn_of_the_loop_tells_all_of_it(self):
+        """Far from the millisecond it may take: what a host takes from its guest counts as CPU time."""
+        for _ in range(100):
+            self.bot().subscribe("all")
         before = Metrics.of(self.gateway)
         self.revoke_all().answer()
         for bot in self.bots:
             self.assert_all(self.seqs_of(bot))
         name = "leasehold_loop_long_turn_cpu_seconds"
         spent = Metrics.of(self.gateway).since(before)
-        self.assertEqual(spent[name + "_count"] - spent[name + "_bucket", "0.01"], 0)
+        self.assertEqual(spent[name + "_count"] - spent[name + "_bucket", "0.025"], 0)
 
     def test_an_answer_comes_behind_the_events_of_its_call(self):
         watching = self.bots[0]
