@@ -45,7 +45,8 @@ struct server {
     uv_prepare_t turn;         /* before each wait for events */
     uint64_t turns;            /* begun */
     uint64_t turn_ns, idle_ns; /* then: the time, and what of it the loop has waited */
-    uint64_t cpu_ns, cpu_at_ns; /* the thread's CPU clock when it was last read, and when that was */
+    uint64_t cpu_ns,
+        cpu_at_ns; /* the thread's CPU clock when it was last read, and when that was */
 
     struct conn *conns;
     struct peer *peers;     /* the addresses of those that came by TCP, if there is a cap */
