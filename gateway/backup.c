@@ -246,8 +246,11 @@ static int backup_to(const struct config *cfg, const char *file, struct err *e)
         (void)unlink(part);
         return -1;
     }
-    if (rename(part, file))
-        return err_sys(e, ERR_INTERNAL, errno, "make %s", file);
+    if (rename(part, file)) {
+        err_sys(e, ERR_INTERNAL, errno, "make %s", file);
+        (void)unlink(part);
+        return -1;
+    }
     return sync_dir_of(file, e);
 }
 

@@ -343,20 +343,33 @@ static const char **value_of(struct words *w, const char *option)
     return NULL;
 }
 
+/* An empty one is a variable of a script that is not set. */
+static int take_value(const char *what, const char *text, const char **ret)
+{
+    if (!*text)
+        return bad_usage(what, "needs a value that is not empty");
+    if (*ret)
+        return bad_usage(what, "is given twice");
+    *ret = text;
+    return 0;
+}
+
 static int read_words(int argc, char **argv, int from, struct words *w)
 {
     for (int i = from; i < argc; i++) {
-        const char **value = value_of(w, argv[i]);
+        const char *what = argv[i], **value = value_of(w, what);
 
-        if (!value && argv[i][0] != '-' && !strcmp(w->name, "backup") && !w->file)
+        if (!value && what[0] != '-' && !strcmp(w->name, "backup") && !w->file) {
             value = &w->file;
-        else if (!value && argv[i][0] != '-')
+            what = "FILE";
+        } else if (!value && argv[i][0] != '-')
             return bad_usage("options come by name, as in --config FILE; unexpected:", argv[i]);
         else if (!value)
             return bad_usage("there is no option", argv[i]);
         else if (++i == argc)
-            return bad_usage(argv[i - 1], "needs a value");
-        *value = argv[i];
+            return bad_usage(what, "needs a value");
+        if (take_value(what, argv[i], value))
+            return 2;
     }
     return 0;
 }

@@ -80,5 +80,29 @@ class EmptyFile(Commands):
         self.assertNotIn("admin.key", os.listdir(self.gateway.dir))
 
 
+class Words(Commands):
+    def test_what_is_empty_or_given_twice_is_named_and_nothing_is_done(self):
+        given = ["--config", self.gateway.config]
+        for words, why in (
+            (["clock-reset", "--config", ""], "--config needs a value that is not empty"),
+            (["check-config", *given, *given], "--config is given twice"),
+            (["backup", "", *given], "FILE needs a value that is not empty"),
+            (["clock-reset", *given, "--mark", "", "--reason", "r"], "--mark needs a value"),
+            (["init", "--dir", ""], "--dir needs a value that is not empty"),
+        ):
+            done = self.gateway.run_program("leasehold", *words)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), words)
+            self.assertIn(f"leasehold: {why}", done.stderr)
+
+    def test_a_backup_that_cannot_get_its_name_leaves_nothing(self):
+        taken = os.path.join(self.gateway.dir, "taken")
+        os.mkdir(taken)
+        given = ["--config", self.gateway.config]
+        done = self.gateway.run_program("leasehold", "backup", taken, *given)
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn(f"make {taken}: Is a directory", done.stderr)
+        self.assertFalse(os.path.exists(taken + ".part"))
+
+
 if __name__ == "__main__":
     unittest.main()
