@@ -231,6 +231,48 @@ FAULTS = [
         '    return FAULT(@) ? conn_exec(c, "PRAGMA synchronous = OFF;", e) : 0;',
     ),
     (
+        "a door is not asked for its secret",
+        "lease/broker_door.c",
+        "|| !secret_matches(s, m->secret))",
+        "|| (!FAULT(@) && !secret_matches(s, m->secret)))",
+    ),
+    (
+        "a door takes no notice of a gap",
+        "lease/door/core.c",
+        "if (m->seq != c->applied + 1) {",
+        "if (m->seq != c->applied + 1 && !FAULT(@)) {",
+    ),
+    (
+        "an older snapshot is taken",
+        "lease/door/core.c",
+        "if (m->seq < c->applied)\n",
+        "if (m->seq < c->applied && !FAULT(@))\n",
+    ),
+    (
+        "a door goes by the scope of the token alone",
+        "lease/door/core_admit.c",
+        "if (!(peer->scope & peer->lease->scope & SCOPE_WRITE)) {",
+        "if (!(peer->scope & (FAULT(@) ? SCOPE_WRITE : peer->lease->scope) & SCOPE_WRITE)) {",
+    ),
+    (
+        "a session has a lease more than it may",
+        "lease/rules.c",
+        "if (open.of_session >= p->per_session)",
+        "if (open.of_session >= p->per_session + FAULT(@))",
+    ),
+    (
+        "a lease is renewed in its last moment",
+        "lease/rules.c",
+        "if (l.expires_at < now_ms + 1000)",
+        "if (l.expires_at < now_ms + (FAULT(@) ? 0 : 1000))",
+    ),
+    (
+        "a key that may only look renews",
+        "lease/rules.c",
+        "if (!until_ms)\n        return err_set(e, ERR_NOT_FOUND",
+        "if (!until_ms && !FAULT(@))\n        return err_set(e, ERR_NOT_FOUND",
+    ),
+    (
         "the mark is lowered by the first write of a reset, whatever is open",
         "gateway/clock_reset.c",
         "end_all(store, &r, e) || store_write_end(store, lower, &r, e)",

@@ -63,6 +63,11 @@ void invariant_18_failed_check_changes_nothing(struct sim *s, const struct sim_d
                                                const struct present_check *check);
 void invariant_19_counts_agree(struct sim *s);
 void invariant_19_rows_agree(struct sim *s);
+void invariant_08_no_end_is_put_off_at_the_end(struct sim *s, const struct op *op,
+                                               const struct lease *before);
+void invariant_15_no_authority_no_term(struct sim *s, const struct op *op);
+void invariant_19_quotas_hold(struct sim *s, const struct op *op);
+void invariant_13_no_byte_beyond_the_grant(struct sim *s, const struct client *c, bool in);
 void invariant_08_nothing_is_issued_behind(struct sim *s, const struct op *op);
 void invariant_20_every_lease_closes(struct sim *s);
 void invariant_20_closed_at_once_was_unused(struct sim *s, const struct lease_fact *f);

@@ -132,6 +132,7 @@ void invariants_admitted(struct sim *s, const struct sim_door *d, const struct c
     if (lease < 0)
         return;
     s->leases[lease].admitted++;
+    s->seen[SEEN_WIDER] += (c->peer.claims.scope & ~s->leases[lease].l.scope) != 0;
     if (s->leases[lease].of_other_time)
         sim_fail(s, "invariant_04", "%s of the time before the clock was reset was let in",
                  SHORT(&c->peer.claims.lease_id));
@@ -288,12 +289,24 @@ void invariant_02_no_byte_behind_the_end(struct sim *s, const struct sim_door *d
         sim_fail(s, "invariant_02", "a byte passed behind the close");
 }
 
+/* Whatever a token says that a stolen key has signed. */
+void invariant_13_no_byte_beyond_the_grant(struct sim *s, const struct client *c, bool in)
+{
+    int lease = facts_lease(s, &c->peer.claims.lease_id);
+    unsigned of = in ? SCOPE_WRITE : SCOPE_READ;
+
+    if (!(c->peer.claims.scope & of))
+        sim_fail(s, "invariant_13", "a byte passed that its scope does not allow");
+    if (lease >= 0 && !(s->leases[lease].l.scope & of))
+        sim_fail(s, "invariant_13", "a byte of %s passed that was not granted",
+                 SHORT(&c->peer.claims.lease_id));
+}
+
 void invariants_passed(struct sim *s, const struct sim_door *d, const struct client *c, bool in)
 {
     invariant_02_no_byte_behind_the_end(s, d, c);
     invariant_03_cut_in_time(s, d, c);
-    if (!(c->peer.claims.scope & (in ? SCOPE_WRITE : SCOPE_READ)))
-        sim_fail(s, "invariant_13", "a byte passed that its scope does not allow");
+    invariant_13_no_byte_beyond_the_grant(s, c, in);
 }
 
 /* Would a byte pass now? Without asking the core, which may act on the question. */

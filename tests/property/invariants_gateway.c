@@ -137,11 +137,51 @@ void invariant_08_nothing_is_issued_behind(struct sim *s, const struct op *op)
                      SHORT(&op->changes[i].lease.lease_id), (long long)(s->high_ms - op->wall_ms));
 }
 
+/* Who has less than a second left may be closed by the time it is told. */
+void invariant_08_no_end_is_put_off_at_the_end(struct sim *s, const struct op *op,
+                                               const struct lease *before)
+{
+    if (before->expires_at < op->wall_ms + 1000)
+        sim_fail(s, "invariant_08", "%s is renewed %lld ms before its end",
+                 SHORT(&before->lease_id), (long long)(before->expires_at - op->wall_ms));
+}
+
+/* By the rows of its key as of that write. */
+void invariant_15_no_authority_no_term(struct sim *s, const struct op *op)
+{
+    if ((op->kind == OP_GRANT || op->kind == OP_RENEW) &&
+        !facts_may(s, op->api, &op->lease.user_id))
+        sim_fail(s, "invariant_15", "%s of %s by a key that may not", op_name(op->kind),
+                 SHORT(&op->lease.lease_id));
+}
+
+/* By what is open in the facts, not by the counts that the rule goes by. */
+void invariant_19_quotas_hold(struct sim *s, const struct op *op)
+{
+    int64_t all = 0, of_user = 0, of_session = 0;
+
+    if (op->kind != OP_GRANT)
+        return;
+    for (int i = 0; i < s->leases_n; i++) {
+        const struct lease_fact *f = &s->leases[i];
+
+        all += facts_open(f);
+        of_user += facts_open(f) && id_equal(&f->l.user_id, &op->lease.user_id);
+        of_session += facts_open(f) && id_equal(&f->l.session_id, &op->lease.session_id);
+    }
+    if (all > s->policy.global_max || of_user > s->policy.per_user ||
+        of_session > s->policy.per_session)
+        sim_fail(s, "invariant_19", "%lld leases, %lld of a user, %lld of a session are open",
+                 (long long)all, (long long)of_user, (long long)of_session);
+}
+
 void invariants_after_commit(struct sim *s, const struct op *op, const struct bulk_check *check)
 {
     if (op->kind == OP_REVOKE_BY || op->kind == OP_KILL)
         invariant_12_bulk_ends_what_was_there(s, op, check);
     invariant_13_no_lease_beyond_rights(s);
+    invariant_15_no_authority_no_term(s, op);
+    invariant_19_quotas_hold(s, op);
     invariant_08_nothing_is_issued_behind(s, op);
 }
 

@@ -51,6 +51,12 @@ const char *const seen_names[SEEN_KINDS] = {
     [SEEN_SNAPSHOT_LOST] = "snapshot_lost",
     [SEEN_ACTIVE] = "told_active",
     [SEEN_INACTIVE] = "told_inactive",
+    [SEEN_GAP] = "gap",
+    [SEEN_TWICE] = "told_twice",
+    [SEEN_IMPOSTOR] = "impostor",
+    [SEEN_QUOTA] = "quota",
+    [SEEN_TOO_LATE] = "renewed_too_late",
+    [SEEN_WIDER] = "wider_token",
     [SEEN_FAR] = "clock_far_ahead",
     [SEEN_BEHIND] = "refused_behind",
     [SEEN_RESET] = "clock_reset",
@@ -337,6 +343,11 @@ struct sim *sim_new(uint64_t seed)
                                       .per_user = 40,
                                       .per_session = 24,
                                       .global_max = 80};
+    if (seed % 4 == 1) {
+        s->policy.per_session = 5;
+        s->policy.per_user = 7;
+        s->policy.global_max = 9;
+    }
     s->limits = (struct config_lease){.stale_after_seconds = 3, .seal_after_seconds = 15};
     s->sessions = map(SIM_SESSIONS * sizeof *s->sessions);
     s->leases = map(SIM_LEASES * sizeof *s->leases);

@@ -92,6 +92,7 @@ struct link {
     int door;
     bool door_open, gateway_open; /* as each side sees it */
     bool announced;               /* the gateway has accepted it */
+    bool impostor;                /* its HELLO has another secret */
     struct wire_message *to_gateway, *to_door;
     int64_t last_to_gateway_us, last_to_door_us; /* order within a direction is kept */
     int64_t clean_since_us;                      /* neither held nor late */
@@ -279,6 +280,12 @@ enum seen {
     SEEN_BEHIND,       /* … something is refused when it has come back … */
     SEEN_RESET,        /* … and its mark is lowered, */
     SEEN_RESET_BROKEN, /* broken off before */
+    SEEN_GAP,          /* in what a door is told */
+    SEEN_TWICE,
+    SEEN_IMPOSTOR,
+    SEEN_QUOTA,
+    SEEN_TOO_LATE, /* to be renewed */
+    SEEN_WIDER,    /* a token that says more than was granted lets in */
     SEEN_KINDS
 };
 extern const char *const seen_names[SEEN_KINDS];
@@ -392,6 +399,7 @@ int reset_looked_at(struct op *op, struct store_tx *tx, struct err *e) MUST_CHEC
 void net_connect(struct sim *s, struct sim_door *d);
 void net_send_to_gateway(struct sim *s, struct sim_door *d, const struct door_msg *m);
 void net_send_to_door(struct sim *s, uint64_t conn, const char *data, size_t len);
+void net_damage(struct sim *s, struct sim_door *d);
 void net_gateway_closes(struct sim *s, uint64_t conn);
 void net_gateway_dead(struct sim *s);
 void net_door_closes(struct sim *s, struct sim_door *d);

@@ -154,9 +154,12 @@ static void act_revoke_by(struct sim *s)
     int lease = lease_choose(s);
     const struct lease *l = &s->leases[lease < 0 ? 0 : lease].l;
 
-    switch (rng_index(&s->rng, 8)) {
+    switch (rng_index(&s->rng, 9)) {
     case 0:
         op->match = (struct store_match){.by = MATCH_ALL};
+        break;
+    case 5:
+        op->match = (struct store_match){.by = MATCH_KID, .kid = l->kid};
         break;
     case 1:
     case 2:
@@ -190,6 +193,8 @@ static void act_api(struct sim *s)
             rng_one_in(&s->rng, 2) ? sim_wall_ms(s) + rng_range(&s->rng, 1, 100) * 1000 : 0;
     } else if (rng_one_in(&s->rng, 12)) {
         op->api_row.revoked_at = 1; /* the write says when */
+    } else if (rng_one_in(&s->rng, 4)) {
+        op->api_row.role = a->row.role == ROLE_BOT ? ROLE_VIEWER : ROLE_BOT;
     } else {
         op->api_row.allowed_users.n = (size_t)rng_range(&s->rng, 0, 2);
         for (size_t i = 0; i < op->api_row.allowed_users.n; i++)
@@ -346,6 +351,33 @@ static void act_renew(struct sim *s)
     act_on_lease(s, OP_RENEW);
 }
 
+/* One that ends within seconds, if there is one. */
+static void act_renew_late(struct sim *s)
+{
+    int64_t now_ms = sim_wall_ms(s);
+    struct op *op = NULL;
+
+    for (int i = 0; i < s->leases_n && !op; i++) {
+        const struct lease *l = &s->leases[i].l;
+
+        if (facts_open(&s->leases[i]) && l->expires_at < now_ms + 1500 &&
+            s->sessions[s->leases[i].session].n < SIM_LOG - 64) {
+            op = op_new(s, OP_RENEW, 0);
+            op->lease_id = l->lease_id;
+        }
+    }
+    if (op)
+        gateway_submit(s, op);
+}
+
+static void act_damage(struct sim *s)
+{
+    struct sim_door *d;
+
+    for (int at = 0; (d = door_next(s, &at));)
+        net_damage(s, d);
+}
+
 static void act_revoke(struct sim *s)
 {
     act_on_lease(s, OP_REVOKE);
@@ -362,12 +394,13 @@ static const struct {
     bool trouble;
     void (*act)(struct sim *s);
 } acts[] = {
-    {500, false, act_any_door}, {120, false, act_grant},   {80, false, act_renew},
-    {30, false, act_revoke},    {20, false, act_look},     {14, false, act_revoke_by},
-    {14, false, act_api},       {24, false, act_session},  {12, false, act_signing_key},
-    {6, false, act_burst},      {40, true, act_door},      {12, true, act_session},
-    {6, true, act_zombie},      {12, true, act_clock},     {20, true, act_crash},
-    {5, true, act_full},        {14, true, act_clock_far},
+    {500, false, act_any_door},  {120, false, act_grant},   {80, false, act_renew},
+    {30, false, act_revoke},     {20, false, act_look},     {14, false, act_revoke_by},
+    {14, false, act_api},        {24, false, act_session},  {12, false, act_signing_key},
+    {6, false, act_burst},       {40, true, act_door},      {12, true, act_session},
+    {6, true, act_zombie},       {12, true, act_clock},     {20, true, act_crash},
+    {5, true, act_full},         {14, true, act_clock_far}, {40, true, act_damage},
+    {40, false, act_renew_late},
 };
 #define ACTS (sizeof acts / sizeof acts[0])
 

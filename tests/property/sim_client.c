@@ -108,7 +108,7 @@ static void forge(struct sim *s, const struct sim_door *d, struct presented *p)
     claims.session_id = s->sessions[d->session].row.session_id;
     claims.ep = s->sessions[d->session].row.generation;
     p->genuine = false;
-    switch (rng_index(&s->rng, 4)) {
+    switch (rng_index(&s->rng, 5)) {
     case 0: /* never granted */
         for (int i = 0; i < 16; i++)
             claims.lease_id.b[i] ^= (uint8_t)(i == 6 || i == 8 ? 0 : rng_next(&s->rng));
@@ -121,6 +121,11 @@ static void forge(struct sim *s, const struct sim_door *d, struct presented *p)
         claims.iat = claims.nbf = now_s;
         claims.exp = now_s + s->policy.ttl_max_s;
         claims.mex = claims.exp > claims.mex ? claims.exp : claims.mex;
+        break;
+    case 3: /* for more than it was given for */
+        claims.scope = SCOPE_READ | SCOPE_WRITE;
+        claims.mc = (int)s->policy.max_connections_cap;
+        claims.use = USE_MULTI;
         break;
     default: /* by whatever key, now */
         claims.iat = claims.nbf = now_s;

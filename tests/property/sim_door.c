@@ -121,6 +121,7 @@ void door_break_link(struct sim *s, struct sim_door *d)
 
 static void connect_to_gateway(struct sim *s, struct sim_door *d)
 {
+    char secret[DOOR_SECRET_TEXT];
     struct door_msg m;
     struct err e;
 
@@ -133,14 +134,21 @@ static void connect_to_gateway(struct sim *s, struct sim_door *d)
     net_connect(s, d);
     if (door_core_hello(d->core, s->boot_us, &m, &e))
         abort();
-    m.secret = s->sessions[d->session].secret;
+    memcpy(secret, s->sessions[d->session].secret, sizeof secret);
+    if (!s->quiet && !s->resting && rng_one_in(&s->rng, 25)) {
+        secret[rng_index(&s->rng, DOOR_SECRET_TEXT - 1)] ^= 1;
+        s->links[d->link].impostor = true;
+        d->calm_since_us = s->boot_us;
+        s->seen[SEEN_IMPOSTOR]++;
+    }
+    m.secret = secret;
     sim_trace(s, "door of %s says hello, applied %lld",
               SHORT(&s->sessions[d->session].row.session_id), (long long)m.applied);
     net_send_to_gateway(s, d, &m);
     free(m.conns.items);
     free(m.consumed.items);
     d->ping_at_us = s->boot_us + PING_US;
-    if (!s->quiet && rng_one_in(&s->rng, 6))
+    if (!s->quiet && !s->resting && rng_one_in(&s->rng, 6))
         d->break_at_us = s->boot_us + rng_range(&s->rng, 0, 3 * MS);
 }
 

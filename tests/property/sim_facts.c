@@ -175,6 +175,7 @@ static void extended(struct sim *s, const struct op *op, const struct change *c,
     if (at < 0)
         return;
     before = s->leases[at].l;
+    invariant_08_no_end_is_put_off_at_the_end(s, op, &before);
     s->leases[at].l = c->lease;
     term_begins(s, op, &s->leases[at]);
     s->leases[at].shortened |= c->lease.expires_at < before.expires_at;

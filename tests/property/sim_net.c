@@ -8,6 +8,8 @@
 
 #define LIST     "\"REVOKE_LIST\""
 #define SNAPSHOT "\"SNAPSHOT\""
+#define DELTA    "\"DELTA\""
+#define OP       "\"OP\""
 
 struct link *net_link(struct sim *s, uint64_t conn)
 {
@@ -125,8 +127,21 @@ static bool is_long(const char *text, const char *what)
  * follows a HELLO (sim_door.c). */
 static void break_within(struct sim *s, struct sim_door *d, const char *text)
 {
-    if (is_long(text, LIST) && !s->quiet && rng_one_in(&s->rng, 2))
+    if (is_long(text, LIST) && !s->quiet && !s->resting && rng_one_in(&s->rng, 2))
         d->break_at_us = s->boot_us + rng_range(&s->rng, 0, MS);
+}
+
+/* A snapshot once more, behind what has followed it. */
+static void say_again(struct sim *s, struct link *l)
+{
+    const struct wire_message *m = l->to_door;
+
+    if (s->quiet || s->resting || !is_long(m->text, SNAPSHOT) || !is_long(m->prev->text, OP) ||
+        !rng_one_in(&s->rng, 4))
+        return;
+    s->seen[SEEN_TWICE]++;
+    door_of(s, l)->calm_since_us = s->boot_us;
+    queue(s, &l->to_door, &l->last_to_door_us, m->text, m->len);
 }
 
 static void note_lost(struct sim *s, const struct wire_message *m)
@@ -144,8 +159,14 @@ void net_send_to_door(struct sim *s, uint64_t conn, const char *data, size_t len
     invariants_said(s, door_of(s, l), data, len);
     if (l->door_open)
         queue(s, &l->to_door, &l->last_to_door_us, data, len);
-    if (l->door_open && door_of(s, l)->alive)
-        break_within(s, door_of(s, l), l->to_door->prev->text);
+    if (l->impostor &&
+        (memmem(data, len, SNAPSHOT, strlen(SNAPSHOT)) || memmem(data, len, DELTA, strlen(DELTA)) ||
+         memmem(data, len, OP, strlen(OP))))
+        sim_fail(s, "invariant_23", "who does not know a door's secret is told what it is told");
+    if (!l->door_open || !door_of(s, l)->alive)
+        return;
+    break_within(s, door_of(s, l), l->to_door->prev->text);
+    say_again(s, l);
 }
 
 void net_gateway_closes(struct sim *s, uint64_t conn)
@@ -191,6 +212,25 @@ void net_door_closes(struct sim *s, struct sim_door *d)
     if (l->gateway_open)
         queue(s, &l->to_gateway, &l->last_to_gateway_us, NULL, 0);
     forget_if_over(l);
+}
+
+/* A gateway that had no memory for an operation goes on with the next; one that says something twice. */
+void net_damage(struct sim *s, struct sim_door *d)
+{
+    struct link *l = d->link < 0 ? NULL : &s->links[d->link];
+    struct wire_message *m;
+
+    if (!l || !l->to_door || !l->to_door->text)
+        return;
+    m = l->to_door;
+    d->calm_since_us = s->boot_us;
+    if (is_long(m->text, OP) && m->next && is_long(m->next->text, OP) && rng_one_in(&s->rng, 2)) {
+        s->seen[SEEN_GAP]++;
+        message_free(&l->to_door, m);
+    } else if (is_long(m->text, OP) || is_long(m->text, SNAPSHOT)) {
+        s->seen[SEEN_TWICE]++;
+        queue(s, &l->to_door, &l->last_to_door_us, m->text, m->len);
+    }
 }
 
 /* --- time -------------------------------------------------------------------------------------- */

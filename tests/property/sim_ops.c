@@ -9,6 +9,8 @@
 #include "leasehold/arena.h"
 #include "sim.h"
 
+#define TOO_LATE "the lease has less than a second left"
+
 #define STORED_S 1 /* as in gateway/signing_keys.c */
 
 static const char *const names[OP_KINDS] = {
@@ -643,6 +645,8 @@ void op_answered(struct op *op)
             api_changed(s, op);
     } else {
         s->seen[SEEN_DENIED_OP]++;
+        s->seen[SEEN_QUOTA] += op->job.e.code == ERR_LEASE_QUOTA_EXCEEDED;
+        s->seen[SEEN_TOO_LATE] += op->kind == OP_RENEW && !strcmp(op->job.e.msg, TOO_LATE);
         s->seen[SEEN_BEHIND] += op->kind == OP_GRANT && op->job.e.code == ERR_SERVICE_NOT_READY;
         try_again(s, op);
     }

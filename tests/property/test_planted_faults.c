@@ -14,7 +14,7 @@
 #include "planted.h"
 #include "sim.h"
 
-#define SEEDS   40
+#define SEEDS   100
 #define STEPS   300
 #define SOUND   5
 #define PLANTED (sizeof planted / sizeof planted[0])
