@@ -398,7 +398,7 @@ static const struct {
     {30, false, act_revoke},     {20, false, act_look},     {14, false, act_revoke_by},
     {14, false, act_api},        {24, false, act_session},  {12, false, act_signing_key},
     {6, false, act_burst},       {40, true, act_door},      {12, true, act_session},
-    {6, true, act_zombie},       {12, true, act_clock},     {20, true, act_crash},
+    {6, true, act_zombie},       {20, true, act_clock},     {20, true, act_crash},
     {5, true, act_full},         {14, true, act_clock_far}, {40, true, act_damage},
     {40, false, act_renew_late},
 };

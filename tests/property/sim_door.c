@@ -204,8 +204,11 @@ void door_settle(struct sim *s, struct sim_door *d)
     }
     if (door_core_state(d->core) == DOOR_SEALED)
         s->seen[SEEN_SEALED]++;
-    if (door_core_done(d->core))
-        door_die(s, d);
+    if (!door_core_done(d->core))
+        return;
+    if (!d->zombie && !s->sessions[d->session].ended) /* the gateway looks after its sandboxes */
+        s->sessions[d->session].stop_at_us = s->boot_us + SEC;
+    door_die(s, d);
 }
 
 /* --- time -------------------------------------------------------------------------------------- */
