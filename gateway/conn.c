@@ -2,10 +2,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <libwebsockets.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/types.h>
 #include <unistd.h>
 #include <utlist.h>
@@ -22,8 +20,6 @@
 #define FLUSH_ONCE   8             /* connections written to between two looks at the clock */
 
 #define CONN_ROOM_LOW 8 /* one in so many left: room is short */
-
-#define CONN_PROTOCOL "leasehold"
 
 static int64_t now_us(void)
 {
@@ -93,7 +89,7 @@ struct conn *conn_find(struct server *s, uint64_t id)
 const char *conn_certificate(struct conn *c)
 {
     if (c->tls && !c->certificate_known) {
-        c->certificate = tls_peer_names(lws_get_ssl(c->wsi));
+        c->certificate = tls_peer_names(sock_ssl(c));
         c->certificate_known = true;
     }
     return c->certificate != NULL ? c->certificate : "";
@@ -231,24 +227,24 @@ static ssize_t write_buf(struct conn *c, const struct chunk *chunk)
     size_t len = chunk->len - chunk->sent;
     len = len < PIECE_MAX ? len : PIECE_MAX;
     unsigned char *data = (unsigned char *)chunk->buf.data + chunk->sent;
-    return lws_write(c->wsi, data, len, LWS_WRITE_RAW) < 0 ? -1 : (ssize_t)len;
+    return sock_write(c, data, len);
 }
 
-/* Past libwebsockets, which keeps nothing back at this time: the bytes stay in the kernel. */
+/* The bytes stay in the kernel. */
 static ssize_t write_pipe(struct conn *c, const struct chunk *chunk)
 {
-    ssize_t n = splice(chunk->pipe, NULL, lws_get_socket_fd(c->wsi), NULL, chunk->len - chunk->sent,
+    ssize_t n = splice(chunk->pipe, NULL, sock_fd(c), NULL, chunk->len - chunk->sent,
                        SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
     return n < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : n == 0 ? -1 : n;
 }
 
 /* libwebsockets keeps what the socket did not take, and neither reads nor looks away until that is
- * gone: with input waiting it would spin. So nothing more is written, and nothing read. Returns the
- * bytes written, -1 when the connection is broken. */
+ * gone: with input waiting it would spin. So nothing more is written to a full socket, and nothing read.
+ * Returns the bytes written, -1 when the connection is broken. */
 static ssize_t write_queue(struct conn *c)
 {
     size_t written = 0;
-    while (c->out != NULL && written < TURN_MAX && !lws_partial_buffered(c->wsi)) {
+    while (c->out != NULL && written < TURN_MAX && !sock_is_full(c)) {
         struct chunk *chunk = c->out;
         ssize_t n = chunk->len == 0 ? 0 : chunk->piped ? write_pipe(c, chunk) : write_buf(c, chunk);
         if (n < 0) {
@@ -279,14 +275,14 @@ static bool flush(struct conn *c, bool progress)
         conn_kill(c);
         return false;
     }
-    if (c->out == NULL && !lws_partial_buffered(c->wsi)) {
+    if (c->out == NULL && !sock_is_full(c)) {
         c->write_deadline_us = 0;
         return true;
     }
     if (progress || written > 0 || c->write_deadline_us == 0) {
         c->write_deadline_us = now_us() + CONN_UNREAD_MS * 1000;
     }
-    lws_callback_on_writable(c->wsi);
+    sock_ask_writable(c);
     return false;
 }
 
@@ -301,13 +297,13 @@ void conn_flush(struct conn *c)
         } else if (c->http.stash.len == 0) {
             http_written(c);
         } else {
-            lws_callback_on_writable(c->wsi); /* not from within the handler of this request */
+            sock_ask_writable(c); /* not from within the handler of this request */
         }
     }
     conn_flow(c);
 }
 
-static void on_writeable(struct conn *c)
+void conn_writable(struct conn *c)
 {
     if (flush(c, true)) {
         if (c->state == CONN_WS_CLOSING) {
@@ -357,26 +353,26 @@ void conn_feed(struct conn *c, char *data, size_t len)
     }
 }
 
-static void on_bytes(struct conn *c, char *data, size_t len)
+void conn_bytes(struct conn *c, char *data, size_t len)
 {
-    lws_set_timeout(c->wsi, NO_PENDING_TIMEOUT, 0); /* the one of the TLS handshake */
+    sock_handshaken(c);
     conn_feed(c, data, len);
     conn_flow(c);
 }
 
-/* libwebsockets closes at the end of the input, which may come right behind the last request: it is
- * not looked for before that has its answer. */
+/* The end of the input closes the connection, and may come right behind the last request: it is not
+ * looked for before that has its answer. */
 void conn_flow(struct conn *c)
 {
-    if (c->dead || c->wsi == NULL) {
+    if (c->dead || !sock_is_open(c)) {
         return;
     }
     bool answering = c->state == CONN_PENDING || c->state == CONN_SENDING;
-    bool want = (!answering || http_stream_reads(c)) && !lws_partial_buffered(c->wsi) &&
+    bool want = (!answering || http_stream_reads(c)) && !sock_is_full(c) &&
                 c->http.stash.len < CONN_STASH_MAX;
     if (want != c->reading) {
         c->reading = want;
-        lws_rx_flow_control(c->wsi, want);
+        sock_read(c, want);
     }
 }
 
@@ -388,11 +384,7 @@ void conn_linger(struct conn *c)
 {
     c->state = CONN_LINGER;
     conn_deadline(c, c->http.in.left > 0 ? CONN_REST_MS : CONN_LINGER_MS);
-    if (c->tls) {
-        (void)SSL_shutdown(lws_get_ssl(c->wsi)); /* libwebsockets leaves it out in its raw role */
-    } else {
-        (void)shutdown(lws_get_socket_fd(c->wsi), SHUT_WR);
-    }
+    sock_shutdown(c);
 }
 
 void conn_kill(struct conn *c)
@@ -401,9 +393,8 @@ void conn_kill(struct conn *c)
         return;
     }
     c->dead = true;
-    if (!c->in_call && c->wsi != NULL) {
-        lws_set_timeout(c->wsi, PENDING_TIMEOUT_USER_OK, LWS_TO_KILL_ASYNC);
-        lws_cancel_service(c->server->lws);
+    if (!c->in_call && sock_is_open(c)) {
+        sock_close_soon(c);
     }
 }
 
@@ -481,7 +472,7 @@ void conn_make_room(const struct listener *l)
     free(silent);
 }
 
-/* --- libwebsockets --------------------------------------------------------------------------- */
+/* --- life -------------------------------------------------------------------------------------- */
 
 bool conn_is_beyond(struct conn *c)
 {
@@ -497,103 +488,32 @@ void conn_adopt(struct listener *l, int fd, const char *peer, struct peer *from)
         (void)close(fd);
         return;
     }
-    lws_adopt_desc_t desc = {
-        .vh = l->vhost,
-        .type = (lws_adoption_type)(LWS_ADOPT_SOCKET | LWS_ADOPT_ALLOW_SSL),
-        .fd.sockfd = fd,
-        .vh_prot_name = CONN_PROTOCOL,
-        .opaque = c,
-    };
     c->adopting = true;
-    c->wsi = lws_adopt_descriptor_vhost_via_info(&desc); /* takes fd, also when it fails */
+    int rc = sock_open(c, fd);
     c->adopting = false;
-    if (c->wsi == NULL) {
+    if (rc != 0) {
         conn_free(c);
     }
 }
 
-static void on_closed(struct conn *c)
+void conn_closed(struct conn *c)
 {
-    c->wsi = NULL;
     c->dead = true;
     if (!c->adopting) {
         conn_free(c);
     }
 }
 
-static void on_wake(struct lws *wsi)
+void conn_serve_inbox(struct server *s)
 {
-    struct server *s = lws_context_user(lws_get_context(wsi));
     int64_t until_us = now_us() + JOBS_TURN_US;
     size_t left = 0;
-    if (s->inbox == NULL) {
-        return;
-    }
     s->corking = true;
     do {
         left = inbox_drain(s->inbox, JOBS_ONCE);
     } while (left > 0 && now_us() < until_us);
     uncork(s);
     if (left > 0 || s->corked != NULL) {
-        lws_cancel_service(s->lws);
+        (void)uv_async_send(&s->wake);
     }
-}
-
-static int conn_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
-                         size_t len)
-{
-    struct conn *c;
-    switch (reason) {
-    case LWS_CALLBACK_RAW_RX:
-    case LWS_CALLBACK_RAW_WRITEABLE:
-        c = lws_get_opaque_user_data(wsi);
-        if (!c->dead) {
-            c->in_call = true;
-            if (reason == LWS_CALLBACK_RAW_RX) {
-                on_bytes(c, in, len);
-            } else {
-                on_writeable(c);
-            }
-            c->in_call = false;
-        }
-        return c->dead ? -1 : 0;
-    case LWS_CALLBACK_RAW_CLOSE:
-        c = lws_get_opaque_user_data(wsi);
-        if (c != NULL) {
-            on_closed(c);
-        }
-        return 0;
-    case LWS_CALLBACK_OPENSSL_LOAD_EXTRA_SERVER_VERIFY_CERTS:
-        ((struct server *)lws_context_user(lws_get_context(wsi)))->tls_ctx = user;
-        return 0;
-    default:
-        return 0;
-    }
-}
-
-static int wake_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
-                         size_t len)
-{
-    (void)user;
-    (void)in;
-    (void)len;
-    if (reason == LWS_CALLBACK_EVENT_WAIT_CANCELLED) {
-        on_wake(wsi);
-    }
-    return 0;
-}
-
-const struct lws_protocols *conn_protocols(bool local)
-{
-    /* The second one stands on one virtual host only: waking calls it once a virtual host. */
-    static const struct lws_protocols of_tcp[] = {
-        {.name = CONN_PROTOCOL, .callback = conn_callback},
-        {.name = "leasehold-wake", .callback = wake_callback},
-        {0},
-    };
-    static const struct lws_protocols of_local[] = {
-        {.name = CONN_PROTOCOL, .callback = conn_callback},
-        {0},
-    };
-    return local ? of_local : of_tcp;
 }

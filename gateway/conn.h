@@ -1,9 +1,9 @@
 /*
- * A connection: a socket of libwebsockets in its raw role (bytes in, bytes out, TLS done), its
- * outbound queue and its deadlines. What the bytes mean is http_callback.c's and ws_callback.c's.
+ * A connection: a socket (bytes in, bytes out, TLS done), its outbound queue and its deadlines. What
+ * the bytes mean is http_callback.c's and ws_callback.c's.
  *
- * A conn lives until libwebsockets says that the socket is closed. It is never freed while one of
- * its own bytes is being looked at: conn_kill only marks it and has it closed from the loop.
+ * A conn lives until its socket is closed. It is never freed while one of its own bytes is being
+ * looked at: conn_kill only marks it and has it closed from the loop.
  */
 #ifndef GATEWAY_CONN_H
 #define GATEWAY_CONN_H
@@ -16,8 +16,7 @@
 #include "leasehold/http_headers.h"
 #include "leasehold/ws_reader.h"
 #include "server.h"
-
-struct lws;
+#include "sock.h"
 
 #define CONN_FIRST_MS    30000 /* a new connection's first byte; TLS handshake */
 #define CONN_IDLE_MS     60000 /* between requests */
@@ -104,20 +103,21 @@ struct conn {
     uint64_t id;
     struct server *server;
     struct listener *listener; /* it came from */
-    struct lws *wsi;
+    struct sock sock;
     bool local, tls;
     char peer[64];
     char *certificate; /* names in the peer's; NULL: none, or not asked for yet */
     bool certificate_known;
 
     enum conn_state state;
-    bool adopting; /* libwebsockets has not given it back yet: not to be freed */
+    bool adopting; /* its socket is being opened: not to be freed */
     bool in_call;  /* inside a callback of its own socket */
     bool dead;     /* to be closed; nothing goes to the handler any more */
     bool reading;
     bool held; /* nothing is written for now */
     bool corked;
     struct conn *corked_prev, *corked_next;
+    struct conn *ending_prev, *ending_next; /* sock.c's */
 
     struct peer *from;         /* its address or process, counted; NULL: there is no cap */
     bool beyond;               /* when it came its address had too many */
@@ -155,6 +155,11 @@ void conn_flush(struct conn *c);          /* writes what the socket takes, the r
 void conn_flush_gathered(struct conn *c); /* the same, while corked at the end of that */
 void conn_drop_queue(struct conn *c);
 void conn_drop_waiting(struct conn *c); /* all but the first: it may be written in part */
+
+/* sock.c: bytes have come, the socket has room, it is closed and the conn goes. */
+void conn_bytes(struct conn *c, char *data, size_t len);
+void conn_writable(struct conn *c);
+void conn_closed(struct conn *c);
 
 /* Gives the bytes to the protocol that is spoken, request by request, frame by frame; masks are lifted
  * where the bytes lie. */

@@ -18,7 +18,6 @@
 #define CONN_MAX         100000
 #define MANY_DESCRIPTORS 16384
 #define TLS_S            (CONN_FIRST_MS / 1000) /* of a handshake */
-#define READ_MAX         (64 * 1024)
 #define CPU_EVERY_NS     250000 /* a look at the CPU clock costs 1.4 us: not one for each turn */
 
 /* libwebsockets' log has no context argument: the one place where a static has to stand in. Set
@@ -37,8 +36,13 @@ static void on_lws_log(int level, const char *line)
 
 static void wake(void *ctx)
 {
-    const struct server *s = ctx;
-    lws_cancel_service(s->lws);
+    struct server *s = ctx;
+    (void)uv_async_send(&s->wake);
+}
+
+static void on_wake(uv_async_t *wake)
+{
+    conn_serve_inbox(wake->data);
 }
 
 /* A quarter of the descriptors for doors, a quarter for all that is no connection (store, watches,
@@ -58,16 +62,16 @@ static int file_check(const char *key, const char *path, struct err *e)
     return access(path, R_OK) == 0 ? 0 : err_sys(e, ERR_INTERNAL, errno, "%s %s", key, path);
 }
 
-static int context_open(struct server *s, struct err *e)
+/* libwebsockets, for the sockets with TLS. */
+static int context_open(struct server *s, size_t descriptors, struct err *e)
 {
     void *loops[] = {&s->loop};
-    size_t descriptors = descriptors_share(s);
     struct lws_context_creation_info info = {
         .options = LWS_SERVER_OPTION_LIBUV | LWS_SERVER_OPTION_EXPLICIT_VHOSTS |
                    LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT,
         .foreign_loops = loops,
         .user = s,
-        .pt_serv_buf_size = READ_MAX,
+        .pt_serv_buf_size = SERVER_READ_MAX,
         .timeout_secs = TLS_S,
         .pcontext = &s->lws, /* NULL again when it is gone */
     };
@@ -82,28 +86,26 @@ static int context_open(struct server *s, struct err *e)
     return s->lws != NULL ? 0 : err_set(e, ERR_INTERNAL, "libwebsockets does not start");
 }
 
-static int vhost_open(struct server *s, struct listener *l, const char *name, struct err *e)
+static int vhost_open(struct server *s, struct listener *l, struct err *e)
 {
     const struct config_tls *tls = &s->cfg->http.tls;
     struct lws_context_creation_info info = {
         .port = CONTEXT_PORT_NO_LISTEN_SERVER,
-        .vhost_name = name,
-        .protocols = conn_protocols(l->local),
+        .vhost_name = "tcp",
+        .protocols = sock_protocols(),
         .timeout_secs = TLS_S,
+        .options = LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT,
+        .ssl_cert_filepath = tls->cert_file,
+        .ssl_private_key_filepath = tls->key_file,
+        .alpn = "http/1.1",
     };
-    if (l->tls) {
-        if (file_check("http.tls.cert_file", tls->cert_file, e) != 0 ||
-            file_check("http.tls.key_file", tls->key_file, e) != 0) {
-            return -1;
-        }
-        info.options = LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT;
-        info.ssl_cert_filepath = tls->cert_file;
-        info.ssl_private_key_filepath = tls->key_file;
-        info.alpn = "http/1.1";
+    if (file_check("http.tls.cert_file", tls->cert_file, e) != 0 ||
+        file_check("http.tls.key_file", tls->key_file, e) != 0) {
+        return -1;
     }
     l->vhost = lws_create_vhost(s->lws, &info);
     if (l->vhost != NULL) {
-        return l->tls ? tls_server_setup(s->tls_ctx, tls, e) : 0;
+        return tls_server_setup(s->tls_ctx, tls, e);
     }
     return err_set(e, ERR_INTERNAL, "TLS: %s and %s do not serve as certificate and key",
                    tls->cert_file, tls->key_file);
@@ -151,6 +153,7 @@ static void turn_tell(struct server *s, uint64_t now_ns, uint64_t busy_ns)
 static void on_turn(uv_prepare_t *prepare)
 {
     struct server *s = prepare->data;
+    sock_close_dead(s);
     uint64_t now_ns = uv_hrtime(), idle_ns = uv_metrics_idle_time(&s->loop);
     if (s->turn_ns != 0 && s->handler.turn != NULL) {
         turn_tell(s, now_ns, now_ns - s->turn_ns - (idle_ns - s->idle_ns));
@@ -175,12 +178,13 @@ static void turns_watch(struct server *s)
 
 static int server_open(struct server *s, struct err *e)
 {
-    if (context_open(s, e) != 0 || vhost_open(s, &s->tcp, "tcp", e) != 0 ||
-        vhost_open(s, &s->local, "local", e) != 0) {
+    size_t descriptors = descriptors_share(s);
+    if (s->tcp.tls && (context_open(s, descriptors, e) != 0 || vhost_open(s, &s->tcp, e) != 0)) {
         return -1;
     }
     s->inbox = inbox_new(wake, s);
-    if (s->inbox == NULL) {
+    s->input = malloc(SERVER_READ_MAX);
+    if (s->inbox == NULL || s->input == NULL) {
         return err_set(e, ERR_INTERNAL, "out of memory");
     }
     if (listener_open_tcp(s, e) != 0 || listener_open_local(s, e) != 0) {
@@ -211,6 +215,8 @@ int server_new(const struct config *cfg, struct log *log, const struct server_ha
     (void)uv_timer_init(&s->loop, &s->sweep);
     s->sweep.data = s;
     (void)uv_timer_start(&s->sweep, on_sweep, SWEEP_MS, SWEEP_MS);
+    (void)uv_async_init(&s->loop, &s->wake, on_wake);
+    s->wake.data = s;
     turns_watch(s);
     if (server_open(s, e) != 0) {
         server_free(s);
@@ -242,11 +248,14 @@ void server_free(struct server *s)
     listener_close(&s->local);
     uv_close((uv_handle_t *)&s->sweep, NULL);
     uv_close((uv_handle_t *)&s->turn, NULL);
+    uv_close((uv_handle_t *)&s->wake, NULL);
+    sock_close_all(s);
     context_close(s);
     inbox_free(s->inbox);
     (void)uv_run(&s->loop, UV_RUN_DEFAULT);
     (void)uv_loop_close(&s->loop);
     lws_set_log_level(0, NULL);
+    free(s->input);
     free(s);
 }
 

@@ -1,4 +1,4 @@
-/* The server's own state, for the files that share libwebsockets and libuv. */
+/* The server's own state, for the files that share libuv and libwebsockets. */
 #ifndef GATEWAY_SERVER_STATE_H
 #define GATEWAY_SERVER_STATE_H
 
@@ -14,7 +14,8 @@
 struct lws_context;
 struct lws_vhost;
 
-#define SERVER_SIGNALS 4
+#define SERVER_SIGNALS  4
+#define SERVER_READ_MAX (64 * 1024)
 
 struct listener {
     struct server *server;
@@ -33,9 +34,10 @@ struct server {
     struct server_signals on;
 
     uv_loop_t loop;
-    struct lws_context *lws;
-    void *tls_ctx; /* SSL_CTX of the TCP listener; its virtual host's */
+    struct lws_context *lws; /* NULL without TLS */
+    void *tls_ctx;           /* SSL_CTX of the TCP listener; its virtual host's */
     struct inbox *inbox;
+    uv_async_t wake; /* something stands in the inbox */
     struct listener tcp, local;
     char socket_path[sizeof(((struct sockaddr_un *)0)->sun_path)];
     uint64_t socket_dev, socket_ino; /* of the path when we bound it */
@@ -49,6 +51,8 @@ struct server {
         cpu_at_ns; /* the thread's CPU clock when it was last read, and when that was */
 
     struct conn *conns;
+    struct conn *ending;    /* are dead, and closed before the next wait */
+    char *input;            /* SERVER_READ_MAX bytes: what a socket of ours has just read */
     struct peer *peers;     /* the addresses of those that came by TCP, if there is a cap */
     struct peer *processes; /* those on the control socket that are no doors, as far as we know */
     uint64_t refused_addresses; /* connections of addresses that had too many */
@@ -72,8 +76,7 @@ void listener_close(struct listener *l);
  * made again. What another has put there stays. Once a second. */
 void listener_check_local(struct server *s);
 
-/* What libwebsockets calls for a socket of each listener, and when it is woken (conn.c). */
-struct lws_protocols;
-const struct lws_protocols *conn_protocols(bool local);
+/* Runs what stands in the inbox, for a bounded time (conn.c). */
+void conn_serve_inbox(struct server *s);
 
 #endif

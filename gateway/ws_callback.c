@@ -108,7 +108,7 @@ void ws_upgrade(struct conn *c, const struct http_head *head, struct http_reques
         http_refuse(c, r, &e);
         return;
     }
-    tcp_reserve_keep(lws_get_socket_fd(c->wsi));
+    tcp_reserve_keep(sock_fd(c));
     /* First in the queue, so that the handler may send from ws_open already. */
     c->held = true;
     accept_queue(c, head->field[HDR_WS_KEY]);
@@ -156,8 +156,8 @@ static void close_send(struct conn *c, unsigned code, const char *reason)
     }
     c->state = CONN_WS_CLOSING;
     conn_deadline(c, CONN_WS_CLOSE_MS);
-    if (c->out != NULL || lws_partial_buffered(c->wsi)) {
-        tcp_reserve_use(lws_get_socket_fd(c->wsi));
+    if (c->out != NULL || sock_is_full(c)) {
+        tcp_reserve_use(sock_fd(c));
     }
     frame_send(c, WS_CLOSE, payload, len);
 }
