@@ -237,30 +237,66 @@ void call_sign_all(struct job *first)
         first = sign_alike(first);
 }
 
-/* Should the lane not take it, it is signed here: what was written is to be answered. */
-static void write_committed(struct store_job *j)
-{
-    struct call *c = (struct call *)((char *)j - offsetof(struct call, store_job));
-    struct err e;
+/* --- a write that is signed ------------------------------------------------------------------ */
 
-    c->rc = j->rc;
-    c->e = j->e;
-    c->job = (struct job){.run = sign_run, .done = lane_done};
-    if (!c->rc && !idempotency_replayed(c)) {
-        if (!lane_submit(c->s->sign, &c->job, &e))
-            return;
-        sign_run(&c->job);
-    }
-    inbox_post(server_inbox(c->s->server), &c->job);
+static struct call *call_of_store(struct job *job)
+{
+    return (struct call *)((char *)job - offsetof(struct call, store_job.job));
 }
 
 static void write_done(struct job *job)
 {
-    struct call *c = (struct call *)((char *)job - offsetof(struct call, store_job.job));
+    struct call *c = call_of_store(job);
 
     c->rc = c->store_job.rc;
     c->e = c->store_job.e;
     call_ran(c);
+}
+
+/* On the loop, for the commit and for the signature. */
+static void part_done(struct call *c)
+{
+    if (++c->parts < 2)
+        return;
+    if (c->store_job.rc) {
+        c->rc = c->store_job.rc;
+        c->e = c->store_job.e;
+    }
+    call_ran(c);
+}
+
+static void signed_done(struct job *job)
+{
+    part_done(call_of(job));
+}
+
+static void committed_done(struct job *job)
+{
+    part_done(call_of_store(job));
+}
+
+/* The disk of the commit and a CPU for the signature work beside each other. */
+static void write_ran(struct store_job *j)
+{
+    struct call *c = call_of_store(&j->job);
+    struct err e;
+
+    c->job = (struct job){.run = sign_run, .done = signed_done};
+    c->signs = !idempotency_replayed(c) && !lane_submit(c->s->sign, &c->job, &e);
+}
+
+/* Should the lane not have taken it, it is signed here: what was written is to be answered. */
+static void write_committed(struct store_job *j)
+{
+    struct call *c = call_of_store(&j->job);
+
+    j->job.done = c->signs ? committed_done : write_done;
+    if (!c->signs && !j->rc && !idempotency_replayed(c)) {
+        sign_run(&c->job);
+        j->rc = c->rc;
+        j->e = c->e;
+    }
+    inbox_post(server_inbox(c->s->server), &j->job);
 }
 
 static int submit(struct call *c, struct err *e)
@@ -294,6 +330,7 @@ static int submit(struct call *c, struct err *e)
                                           .arg = c,
                                           .ends = c->op->ends,
                                           .sound = c->op->sound,
+                                          .ran = c->op->sign ? write_ran : NULL,
                                           .committed = c->op->sign ? write_committed : NULL};
         return store_submit(s->store, &c->store_job, e);
     case ON_SCRAPE:

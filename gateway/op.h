@@ -120,9 +120,9 @@ struct op {
     /* On the loop, before the call goes to its lane: what run needs to know of the broker. */
     void (*prepare)(struct call *c);
     int (*run)(struct call *c, struct err *e);
-    /* ON_WRITE, on the SIGN lane behind the commit of a successful run: what takes a CPU for a while and
-     * no store, so that no commit waits for it. No record of the answer has it (`secret`). For n calls
-     * at once, CALL_SIGN_MAX at most, whose rc and e it sets. */
+    /* ON_WRITE, on the SIGN lane beside the commit of a successful run, and before the answer: what takes a
+     * CPU for a while and no store. Should the commit fail, nobody sees what it made. No record of the
+     * answer has it (`secret`). For n calls at once, CALL_SIGN_MAX at most, whose rc and e it sets. */
     void (*sign)(struct call **calls, size_t n);
     /* On the loop after a successful run: what needs the broker. true: the answer is complete;
      * false: call_finish comes later. */
@@ -202,6 +202,8 @@ struct call {
     void (*reply)(struct call *c); /* of the face; takes nothing, the call is freed behind it */
     struct job job;
     struct store_job store_job;
+    bool signs;     /* the SIGN lane has it beside the commit: it is there when both are over */
+    unsigned parts; /* of the two that are over */
     void *state;                   /* of an op whose `after` waits */
     void (*drop)(struct call *c);  /* frees what of `state` is not in the arena; may be NULL */
     bool told;                     /* the trail has an entry of it: caller.told */

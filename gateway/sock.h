@@ -1,5 +1,5 @@
 /*
- * The socket of a connection. One without TLS is read, written and watched here, on libuv (docs/adr/0014-sockets-of-the-gateway.md);
+ * The socket of a connection. One without TLS is read, written and watched here, on libuv (docs/adr/0014-plain-sockets-of-the-gateway.md);
  * one with TLS is libwebsockets', in its raw role. Loop thread only.
  *
  * Input that is not to be read now is left in the kernel. Nothing is changed in the epoll set for that

@@ -198,6 +198,16 @@ static int run_all(struct writer *w, struct store_job *group, struct err *e)
     return 0;
 }
 
+/* The disk takes its time: what can be done meanwhile begins. */
+static void tell_ran(struct store_job *group)
+{
+    for (struct store_job *j = group; j != NULL; j = next_of(j)) {
+        if (j->rc == 0 && j->ran != NULL) {
+            j->ran(j);
+        }
+    }
+}
+
 static int run_writes(struct writer *w, struct store_job *group, struct err *e)
 {
     if (stmt_exec(&w->conn, "BEGIN IMMEDIATE", e) != 0 || run_all(w, group, e) != 0) {
@@ -210,6 +220,7 @@ static int run_writes(struct writer *w, struct store_job *group, struct err *e)
         high_water_write(&w->high_water, &w->conn, e) != 0) {
         return -1;
     }
+    tell_ran(group);
     return stmt_exec(&w->conn, "COMMIT", e);
 }
 

@@ -29,7 +29,7 @@ struct job {
 struct inbox;
 
 /* `wake(ctx)` is called after a post, from the posting thread, when the inbox was empty: it makes
- * the drainer's loop call inbox_drain (the gateway: lws_cancel_service). */
+ * the drainer's loop call inbox_drain (the gateway: uv_async_send). */
 struct inbox *inbox_new(void (*wake)(void *ctx), void *ctx);
 void inbox_free(struct inbox *in); /* must be empty */
 void inbox_post(struct inbox *in, struct job *job);

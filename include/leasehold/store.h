@@ -178,6 +178,10 @@ struct store_job {
     /* fn refuses before its first change only; what fails behind that is the store's own fault, and
      * fails the group. Then fn needs no savepoint, which costs more than a small write. */
     bool sound;
+    /* Not NULL: called on the writer thread when fn has succeeded and the group is about to be committed.
+     * For work that may go on beside the commit, and must not be shown before it: the group can
+     * still fail. `committed` follows in any case; it may not block. */
+    void (*ran)(struct store_job *j);
     /* Not NULL: called on the writer thread behind the commit instead of job.done through the inbox,
      * and whose the job is from there on. For work that a commit must not wait for; it may not block. */
     void (*committed)(struct store_job *j);

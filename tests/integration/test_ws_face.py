@@ -103,6 +103,7 @@ class Operations(Face):
         self.assertIn(key["key_id"], [k["key_id"] for k in ok("key.list", {"limit": 200})["items"]])
         self.assertIsNone(ok("key.revoke", key))
         [signing] = [k for k in ok("key.rotate")["keys"] if k["state"] == "signing"]
+        self.assertIn(signing, ok("signing.list")["keys"])
         self.assertEqual(ok("key.kill", {"kid": signing["kid"]})["revoked"], 0)
         document = self.gateway.expect(200, "GET", "//openapi.json")
         rows = [o for path in document["paths"].values() for o in path.values()]
