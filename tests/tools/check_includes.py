@@ -43,7 +43,7 @@ LIBRARIES = {
         "gateway/server*",
         "gateway/http_callback.c",
         "gateway/ws_callback.c",
-        "gateway/conn.c",
+        "gateway/sock.c",
         "gateway/cli/door_client.c",
     ],
     "uv.h": ["gateway/server*"],
