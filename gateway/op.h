@@ -204,7 +204,7 @@ struct call {
     struct store_job store_job;
     bool signs;     /* the SIGN lane has it beside the commit: it is there when both are over */
     unsigned parts; /* of the two that are over */
-    void *state;                   /* of an op whose `after` waits */
+    void *state;    /* of an op whose `after` waits */
     void (*drop)(struct call *c);  /* frees what of `state` is not in the arena; may be NULL */
     bool told;                     /* the trail has an entry of it: caller.told */
     struct idempotent *idempotent; /* idempotency.h; NULL: no Idempotency-Key */
