@@ -389,36 +389,43 @@ int store_lease_list(struct store_tx *tx, const struct store_list *l, const stru
  * Leases are open only while their session is active, so a chat's and a user's are found by their
  * few active sessions, not among all that they ever had. */
 
-#define MATCH_END "AND " LEASE_IS_OPEN " AND " LIST_SEEN "ORDER BY session_id, n"
+/* Whose rows are found session by session needs no order. The others are sorted by their numbers alone
+ * and read again, for in memory all rows would be a multiple; LIMIT has SQLite keep the inner order. */
+#define MATCH_OPEN "AND closed = 0 AND " LEASE_IS_OPEN " AND " LIST_SEEN
 
-#define MATCH_OF_OWNER(which)                                                                      \
-    SELECT_OF_BLOCKS "WHERE owner_id = ? AND " LEASE_BLOCK_IS_OPEN "AND " LEASE_IN_BLOCK           \
-                     "AND closed = 0 AND " which " = ? " MATCH_END
+#define MATCH_SORTED(found)                                                                        \
+    "SELECT " LEASE_COLUMNS " FROM (SELECT n AS of_n FROM " found MATCH_OPEN                       \
+    "ORDER BY session_id, n LIMIT -1) CROSS JOIN leases WHERE n = of_n"
+
+#define OWNER_OPEN                                                                                 \
+    "lease_blocks CROSS JOIN leases WHERE owner_id = ? AND " LEASE_BLOCK_IS_OPEN                   \
+    "AND " LEASE_IN_BLOCK
+
+#define ALL_OPEN "lease_open_blocks CROSS JOIN leases WHERE " LEASE_IN_BLOCK
 
 #define MATCH_OF_ACTIVE_SESSIONS(which)                                                            \
     "SELECT " LEASE_COLUMNS " FROM (SELECT session_id AS of_session FROM sandboxes WHERE " which   \
     " = ? AND status IN ('starting', 'running', 'stopping')) AS sessions"                          \
     " CROSS JOIN lease_blocks CROSS JOIN leases WHERE owner_id = of_session "                      \
-    "AND " LEASE_BLOCK_IS_OPEN "AND " LEASE_IN_BLOCK                                               \
-    "AND closed = 0 AND session_id = of_session " MATCH_END
+    "AND " LEASE_BLOCK_IS_OPEN "AND " LEASE_IN_BLOCK "AND session_id = of_session " MATCH_OPEN
 
 static const char *match_sql(const struct store_match *m)
 {
     switch (m->by) {
     case MATCH_SESSION:
-        return MATCH_OF_OWNER("session_id");
+        return "SELECT " LEASE_COLUMNS " FROM " OWNER_OPEN "AND session_id = ? " MATCH_OPEN;
     case MATCH_CHAT:
         return MATCH_OF_ACTIVE_SESSIONS("chat_id");
     case MATCH_USER:
         return MATCH_OF_ACTIVE_SESSIONS("user_id");
     case MATCH_API_KEY:
-        return MATCH_OF_OWNER("api_key_id");
+        return MATCH_SORTED(OWNER_OPEN "AND api_key_id = ? ");
     case MATCH_KID:
-        return SELECT_OF_OPEN_BLOCKS "AND (kid = ? OR renewed_kid = ?) " MATCH_END;
+        return MATCH_SORTED(ALL_OPEN "AND (kid = ? OR renewed_kid = ?) ");
     case MATCH_ALL:
         break;
     }
-    return SELECT_OF_OPEN_BLOCKS MATCH_END;
+    return MATCH_SORTED(ALL_OPEN);
 }
 
 static void match_bind(struct stmt *st, const struct store_match *m)

@@ -422,6 +422,8 @@ static void nothing_is_open_when_all_is_closed(void **state)
 
 /* --- what it costs ------------------------------------------------------------------------------- */
 
+#define SORTED_BYTES 160 /* a lease that is to be sorted; a row has twice as many */
+
 static int worst;
 
 static int on_done(unsigned what, void *ctx, void *statement, void *ns)
@@ -477,6 +479,32 @@ static void only_the_blocks_of_the_owner_are_read(void **state)
     sqlite3_reset_auto_extension();
 }
 
+/* What is held at once of them are their places in the order, not the leases. */
+static void leases_that_are_sorted_are_not_all_held(void **state)
+{
+    struct world *w = *state;
+    struct batch all = {.w = w, .n = LEASES};
+    for (size_t i = 0; i < LEASES; i++) {
+        unsigned s = i % 4;
+        w->leases[i] = fixture_lease(&w->session[s], &w->chat[s], &w->user[s]);
+        w->leases[i].api_key_id = w->key[0];
+        w->leases[i].state = LEASE_PENDING;
+    }
+    w->n = LEASES;
+    fixture_write(w->f, insert, &all);
+    const struct search asked[] = {{.open = true}, {.key = &w->key[0], .open = true}};
+    for (size_t i = 0; i < 2; i++) {
+        check(w, match, asked[i]); /* from here on their pages are in the caches */
+        sqlite3_int64 before = sqlite3_memory_used();
+        sqlite3_memory_highwater(1);
+        check(w, match, asked[i]);
+        sqlite3_int64 held = sqlite3_memory_highwater(0) - before;
+        if (held > LEASES * SORTED_BYTES) {
+            fail_msg("%lld bytes of SQLite for %d leases", (long long)held, LEASES);
+        }
+    }
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -485,6 +513,8 @@ int main(void)
         T(a_chat_goes_with_its_leases_and_no_others),
         T(nothing_is_open_when_all_is_closed),
         T(only_the_blocks_of_the_owner_are_read),
+        T(leases_that_are_sorted_are_not_all_held),
     };
+    sqlite3_initialize(); /* before the store, which has SQLite not count its memory */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
