@@ -371,12 +371,6 @@ void event_feed_rights_changed(struct event_feed *f, uint64_t conn, const struct
     }
 }
 
-void event_feed_counts(const struct event_feed *f, struct event_feed_counts *ret)
-{
-    *ret = (struct event_feed_counts){.subscribers = HASH_COUNT(f->subscribers),
-                                      .behind = f->behind_n};
-}
-
 /* --- age ------------------------------------------------------------------------------------- */
 
 struct cleanup {

@@ -52,9 +52,4 @@ void event_feed_drop(struct event_feed *f, uint64_t conn); /* the connection has
 /* Removes a batch of the log that is too old, or too much. */
 void event_feed_cleanup(struct services *s);
 
-struct event_feed_counts {
-    size_t subscribers, behind; /* the latter among the former: they have yet to catch up */
-};
-void event_feed_counts(const struct event_feed *f, struct event_feed_counts *ret);
-
 #endif
