@@ -139,9 +139,8 @@ struct peer;
  * One beyond the cap has a short time, and is refused unless there is room when its request is there. */
 void conn_adopt(struct listener *l, int fd, const char *peer, struct peer *from);
 bool conn_is_beyond(struct conn *c);
-void conn_uncount(
-    struct conn *c);            /* it is no more one of those that its peer may not have many of */
-void conn_free(struct conn *c); /* tells the handler what it has to know */
+void conn_uncount(struct conn *c);                     /* its peer may have one more beside it */
+void conn_free(struct conn *c);                        /* tells the handler what it has to know */
 struct conn *conn_find(struct server *s, uint64_t id); /* NULL: gone, or going */
 
 const char *conn_certificate(struct conn *c); /* as in struct http_request */

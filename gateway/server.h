@@ -1,18 +1,18 @@
 /*
- * The gateway's server: sockets and TLS by libwebsockets on an own libuv loop, in thin layers.
+ * The gateway's server: sockets on an own libuv loop, in thin layers.
  *
- *   server.c        context, virtual hosts (TCP and unix socket), loop, signals, inbox wake-up
+ *   server.c        loop, signals, inbox wake-up; libwebsockets' context, if there is TLS
  *   server_listen.c the listening sockets; rests when descriptors run out
  *   server_timer.c  timers and descriptors on the loop
+ *   sock.c          a connection's socket: libuv's and ours, or libwebsockets' with TLS
  *   conn.c          the connection table, outbound queues, deadlines: everything above names a
  *                   connection by its number, never by a struct lws *
  *   http_callback.c one HTTP request: head, body up to the cap, the answer
  *   http_stream.c   bodies that come and go in pieces
  *   ws_callback.c   one WebSocket: upgrade, bounded message assembler, bounded outbound queue
  *
- * libwebsockets carries bytes (its raw role); what they mean is read by base's http_headers.c and
- * ws_reader.c, because its own parser cannot keep the API's promises
- * (docs/adr/0005-own-http-parser.md).
+ * What the bytes mean is read by base's http_headers.c and ws_reader.c, because libwebsockets' own
+ * parser cannot keep the API's promises (docs/adr/0005-own-http-parser.md).
  *
  * Nothing of libwebsockets or libuv is visible here. All functions are for the loop thread, unless
  * said otherwise. A number is never used again, so a reply to a connection that has gone is a

@@ -1,6 +1,6 @@
 /* The broker's state, shared by its files: broker.c (life, changes, time), broker_door.c (doors),
- * broker_claims.c (whether what they say can be), broker_confirm.c (what they have confirmed), broker_wait.c (who waits for that), broker_count.c (how
- * many there are of what). */
+ * broker_claims.c (whether what they say can be), broker_confirm.c (what they have confirmed), broker_wait.c
+ * (who waits for that), broker_count.c (how many there are of what). */
 #ifndef LEASE_BROKER_STATE_H
 #define LEASE_BROKER_STATE_H
 

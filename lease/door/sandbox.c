@@ -101,8 +101,6 @@ static int lower(int resource, rlim_t most, bool hard, struct err *e)
     return 0;
 }
 
-/* Only the log and the spool are written from here on, so the file size limit is the log's; the
- * spool lifts it for its own writes (spool.c). SIGXFSZ is ignored: a write past it just fails. */
 /* A door is one process: what has subverted one cannot become many, each with its own share of what a
  * process may have at the gateway. LeakSanitizer looks from a process of its own. */
 #ifdef __SANITIZE_ADDRESS__
@@ -111,6 +109,8 @@ static int lower(int resource, rlim_t most, bool hard, struct err *e)
 #define FORKS_MAX 0
 #endif
 
+/* Only the log and the spool are written from here on, so the file size limit is the log's; the
+ * spool lifts it for its own writes (spool.c). SIGXFSZ is ignored: a write past it just fails. */
 static int limits_set(const struct door_spec *spec, struct err *e)
 {
     return lower(RLIMIT_NPROC, FORKS_MAX, true, e) || lower(RLIMIT_CORE, 0, true, e) ||

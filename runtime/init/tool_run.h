@@ -6,9 +6,9 @@
 #define INIT_TOOL_RUN_H
 
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "leasehold/tool_link.h"
-#include <sys/types.h>
 
 struct tool_rules {
     const char *tools; /* their directory */
