@@ -23,9 +23,6 @@
 #define NS         INT64_C(1000000000)
 #define FILE_MAX   1000000 /* of the engine's log, the max-size of docker_body.c */
 #define FRAME_COST 100
-#define NS         INT64_C(1000000000)
-#define KEPT_MIN                                                                                   \
-    (160u * 1024) /* a file of the engine's log is at least so much text when it is changed */
 
 /* The line that was read last. */
 struct mark {
@@ -59,13 +56,13 @@ static bool frame_next(const char **at, const char *end, const char **ret, size_
     return true;
 }
 
-/* Of "2026-11-29T20:38:56.958783196Z", in nanoseconds; 0: it is none. Another engine cuts zeros at the end, or
+/* Of "2026-11-29T20:38:56.958783196Z", in nanoseconds; 0: it is none, or too far. Another engine cuts zeros at the end, or
  * has another zone. */
 static int64_t stamp_ns(const char *stamp)
 {
     const char *dot = strchr(stamp, '.');
     int64_t ms, ns = 0, unit = 100000000;
-    if (time_parse(stamp, strlen(stamp), &ms) != 0)
+    if (time_parse(stamp, strlen(stamp), &ms) != 0 || ms < 0 || ms / 1000 >= INT64_MAX / NS)
         return 0;
     for (const char *at = dot; dot != NULL && *++at >= '0' && *at <= '9'; unit /= 10)
         ns += (*at - '0') * unit;
