@@ -69,10 +69,10 @@ int owned_mkdir(const char *path, mode_t mode)
 {
     int fd, rc, sys;
 
-    if (mkdir(path, mode))
+    if (mkdir(path, 0700))
         return -1;
     fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    rc = fd < 0 ? -1 : owned_give(fd, path);
+    rc = fd < 0 || fchmod(fd, mode) || owned_give(fd, path) ? -1 : 0;
     sys = errno;
     if (fd >= 0)
         close(fd);

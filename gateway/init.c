@@ -25,10 +25,8 @@ static int join(const char *dir, const char *name, char *ret, size_t size, struc
 /* One that is there keeps its mode. */
 static int make_dir(const char *path, mode_t mode, struct err *e)
 {
-    if (owned_mkdir(path, 0700))
-        return errno == EEXIST ? 0 : err_sys(e, ERR_INTERNAL, errno, "make %s", path);
-    if (mode != 0700 && chmod(path, mode)) /* mkdir's would be cut by the umask */
-        return err_sys(e, ERR_INTERNAL, errno, "open %s to agents", path);
+    if (owned_mkdir(path, mode) && errno != EEXIST)
+        return err_sys(e, ERR_INTERNAL, errno, "make %s", path);
     return 0;
 }
 

@@ -14,7 +14,7 @@ int owned_open(const char *path, int flags, bool *ret_made);
 /* The same for a file that was made just now, at `path`, by other means. 0, or -1 with errno. */
 int owned_give(int fd, const char *path);
 
-/* mkdir(2). 0, or -1 with errno. */
+/* mkdir(2), but that no umask cuts the mode. 0, or -1 with errno. */
 int owned_mkdir(const char *path, mode_t mode);
 
 #endif
