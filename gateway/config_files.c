@@ -150,12 +150,21 @@ int config_objects_secret(const struct config_objects *c, char ret[static OBJECT
 struct exposed {
     void (*each)(void *ctx, const char *key, const char *path);
     void *ctx;
+    uid_t user;
 };
 
-/* The group's bits are how a user reads a file that it does not own. */
-static bool is_exposed(const struct stat *st)
+/* The gateway's: root may ask for one that runs as another, whose data are that one's. */
+static uid_t user_of(const struct config *cfg)
 {
-    mode_t bits = st->st_uid == geteuid() ? 077 : 007;
+    struct stat st;
+
+    return geteuid() == 0 && !stat(cfg->storage.data_dir, &st) ? st.st_uid : geteuid();
+}
+
+/* The group's bits are how a user reads a file that it does not own. */
+static bool is_exposed(const struct stat *st, uid_t user)
+{
+    mode_t bits = st->st_uid == user ? 077 : 007;
 
     return S_ISREG(st->st_mode) && st->st_mode & bits;
 }
@@ -164,7 +173,7 @@ static void look(const struct exposed *x, const char *key, const char *path)
 {
     struct stat st;
 
-    if (*path && !stat(path, &st) && is_exposed(&st))
+    if (*path && !stat(path, &st) && is_exposed(&st, x->user))
         x->each(x->ctx, key, path);
 }
 
@@ -221,7 +230,7 @@ static void look_at_docker(const struct exposed *x, const struct config *cfg)
 void config_files_exposed(const struct config *cfg,
                           void (*each)(void *ctx, const char *key, const char *path), void *ctx)
 {
-    const struct exposed x = {each, ctx};
+    const struct exposed x = {each, ctx, user_of(cfg)};
 
     look_at_signing_keys(&x, cfg);
     look_below(&x, cfg, "admin key", "admin.key");

@@ -67,6 +67,18 @@ class Owners(Commands):
         self.assertEqual(set(owners(inner).values()), {(0, 0)})
 
 
+    def test_who_else_reads_a_secret_is_asked_for_the_service_when_root_asks(self):
+        for path in owners(self.gateway.dir):
+            os.chown(path, SERVICE, SERVICE)
+        key = os.path.join(self.gateway.dir, "admin.key")
+        os.chmod(key, 0o640)
+        for owner, warned in ((0, False), (SERVICE, True)):
+            os.chown(key, owner, SERVICE)
+            done = self.gateway.run_program("leasehold", "check-config", "--config", self.gateway.config)
+            self.assertEqual(done.returncode, 0, done)
+            self.assertEqual(f"admin key {key}: others may read it" in done.stderr, warned, (owner, done))
+
+
 class EmptyFile(Commands):
     def test_an_emptied_store_is_not_begun_anew_by_anybody(self):
         with open(self.db, "r+b") as file:
