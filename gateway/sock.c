@@ -62,8 +62,8 @@ static void plain_close(struct plain *p)
 }
 
 /* The end of the input is that of the connection: an answer that is owed has been written before, for
- * meanwhile nothing is read. */
-static void plain_read(struct plain *p)
+ * meanwhile nothing is read. Returns whether there was some. */
+static bool plain_read(struct plain *p)
 {
     struct conn *c = p->c;
     struct server *s = c->server;
@@ -74,17 +74,29 @@ static void plain_read(struct plain *p)
     } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
         c->dead = true;
     }
+    return n > 0;
+}
+
+/* A peer that closes with unread input, as a door may that ends, resets the connection behind what it
+ * has sent: that is still here, and nothing more comes. */
+static void plain_broken(struct plain *p)
+{
+    struct conn *c = p->c;
+    p->watched = 0; /* libuv looks no more */
+    c->held = true; /* a write fails, and would be the end before all is read */
+    while (!c->dead && c->reading && plain_read(p)) {
+    }
+    c->dead = true;
 }
 
 static void on_plain(uv_poll_t *uv, int status, int events)
 {
     struct plain *p = uv->data;
     struct conn *c = p->c;
-    if (status < 0) {
-        p->watched = 0; /* libuv looks no more */
-        c->dead = true;
-    }
     c->in_call = true;
+    if (status < 0) {
+        plain_broken(p);
+    }
     if (!c->dead && (events & UV_WRITABLE) != 0) {
         p->wants_room = p->full = false;
         conn_writable(c);

@@ -477,6 +477,17 @@ class Connections(ServerCase):
             c.sock.close()
         wait_equal(self, 1, lambda: self.stat()["open"])
 
+    def test_what_a_peer_has_sent_before_it_closes_with_unread_input_counts(self):
+        for local in (False, True):
+            c = Client(self.server, local=local)
+            c.send(request("GET", "/r/1?now"))
+            wait_for(self, "an answer that is not read", lambda: c.sock.recv(1, socket.MSG_PEEK))
+            self.server.process.send_signal(signal.SIGSTOP)
+            c.send(b"BAD\r\n\r\n")
+            c.sock.close()
+            self.server.process.send_signal(signal.SIGCONT)
+        wait_equal(self, 2, lambda: self.stat()["refused"])
+
     def test_a_peer_that_closes_its_sending_side_still_gets_its_answers(self):
         for local in (False, True):
             for path in ("/r/1?now", "/r/1?delay=200", "/lane/1"):
