@@ -164,9 +164,9 @@ static int update_open(struct store_tx *tx, const struct lease *l, struct err *e
     return stmt_run_one(&st, ERR_NOT_FOUND, e);
 }
 
-/* Of one that ends. `sql` names the states that it may have until now. */
-static int update_ended(struct store_tx *tx, const struct lease *l, const char *sql,
-                        bool *ret_found, struct err *e)
+/* Of one that is open no more. `sql` names the states that it may have until now. */
+static int update_row(struct store_tx *tx, const struct lease *l, const char *sql, bool *ret_found,
+                      struct err *e)
 {
     struct stmt st;
     if (stmt_open(&st, tx->conn, "lease", sql, e) != 0) {
@@ -179,10 +179,18 @@ static int update_ended(struct store_tx *tx, const struct lease *l, const char *
     bind_int(&st, l->n);
     int rc = stmt_run(&st, e);
     *ret_found = rc == 0 && sqlite3_changes(tx->conn->db) == 1;
-    if (*ret_found && l->state == LEASE_CLOSED) {
-        return lease_blocks_close(tx->lease_blocks, l->n, e);
-    }
     return rc;
+}
+
+/* Of one that ends, and was not closed before. */
+static int update_ended(struct store_tx *tx, const struct lease *l, const char *sql,
+                        bool *ret_found, struct err *e)
+{
+    if (update_row(tx, l, sql, ret_found, e) != 0) {
+        return -1;
+    }
+    return *ret_found && l->state == LEASE_CLOSED ? lease_blocks_close(tx->lease_blocks, l->n, e)
+                                                  : 0;
 }
 
 /* `closed`, which indices go by, is named by that alone which changes it. */
@@ -204,9 +212,17 @@ static int end_open(struct store_tx *tx, const struct lease *l, bool *ret_found,
 
 static int end_ending(struct store_tx *tx, const struct lease *l, bool *ret_found, struct err *e)
 {
-    const char *sql = l->state == LEASE_CLOSED ? END_LEASE(", closed = 1") IS_NOT_OPEN
-                                               : END_LEASE("") IS_NOT_OPEN " AND closed = 0";
-    return update_ended(tx, l, sql, ret_found, e);
+    return update_ended(tx, l,
+                        l->state == LEASE_CLOSED ? END_LEASE(", closed = 1") IS_NOT_OPEN
+                            " AND closed = 0"
+                                                 : END_LEASE("") IS_NOT_OPEN " AND closed = 0",
+                        ret_found, e);
+}
+
+/* A use that is told late is noted in the row of one that is closed. */
+static int update_closed(struct store_tx *tx, const struct lease *l, bool *ret_found, struct err *e)
+{
+    return update_row(tx, l, END_LEASE("") "closed = 1", ret_found, e);
 }
 
 /* Whose lease it is, in which session, for which key and until when at most never changes; nor does
@@ -218,7 +234,8 @@ int store_lease_update(struct store_tx *tx, const struct lease *l, struct err *e
         return update_open(tx, l, e);
     }
     if ((closes ? end_ending : end_open)(tx, l, &found, e) != 0 ||
-        (!found && (closes ? end_open : end_ending)(tx, l, &found, e) != 0)) {
+        (!found && (closes ? end_open : end_ending)(tx, l, &found, e) != 0) ||
+        (!found && closes && update_closed(tx, l, &found, e) != 0)) {
         return -1;
     }
     return found ? 0 : err_set(e, ERR_NOT_FOUND, "no such lease");

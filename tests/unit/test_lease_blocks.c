@@ -103,6 +103,11 @@ static int end(struct store_tx *tx, void *arg, struct err *e)
     return b->fail ? err_set(e, ERR_CONFLICT, "as asked") : 0;
 }
 
+static int write_again(struct store_tx *tx, void *arg, struct err *e)
+{
+    return store_lease_update(tx, &((const struct batch *)arg)->w->leases[0], e);
+}
+
 static void grant_some(struct world *w)
 {
     struct err e;
@@ -420,6 +425,25 @@ static void nothing_is_open_when_all_is_closed(void **state)
     check_all(w);
 }
 
+/* A use of a `once` lease may be told when it is closed already. */
+static void what_is_written_of_a_closed_lease_closes_it_no_second_time(void **state)
+{
+    struct world *w = *state;
+    struct batch both = {.w = w, .n = 2}, first = {.w = w, .n = 1};
+    for (size_t i = 0; i < 2; i++) {
+        w->leases[i] = fixture_lease(&w->session[0], &w->chat[0], &w->user[0]);
+    }
+    w->n = 2;
+    fixture_write(w->f, insert, &both);
+    for (int i = 0; i < 3; i++) {
+        w->leases[0].state = LEASE_CLOSED;
+        w->leases[0].consumed_at = 5 + i;
+        fixture_write(w->f, write_again, &first);
+    }
+    check_all(w);
+    assert_open_blocks_are_exact(w);
+}
+
 /* --- what it costs ------------------------------------------------------------------------------- */
 
 #define SORTED_BYTES 160 /* a lease that is to be sorted; a row has twice as many */
@@ -512,6 +536,7 @@ int main(void)
         T(what_is_found_is_what_is_there_whatever_happens),
         T(a_chat_goes_with_its_leases_and_no_others),
         T(nothing_is_open_when_all_is_closed),
+        T(what_is_written_of_a_closed_lease_closes_it_no_second_time),
         T(only_the_blocks_of_the_owner_are_read),
         T(leases_that_are_sorted_are_not_all_held),
     };
