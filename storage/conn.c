@@ -2,6 +2,7 @@
 
 #include <errno.h>
 
+#include "log_vfs.h"
 #include "stmt.h"
 
 /* mmap_size 0: a file that is truncated below a mapping kills the process by SIGBUS. automatic_index:
@@ -45,7 +46,8 @@ int conn_open(const char *path, enum conn_mode mode, struct conn *ret, struct er
     struct conn c = {0};
     int flags = mode == CONN_READ ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE;
     flags |= mode == CONN_LONE ? SQLITE_OPEN_NOFOLLOW : 0;
-    int rc = sqlite3_open_v2(path, &c.db, flags | SQLITE_OPEN_NOMUTEX, NULL);
+    const char *vfs = mode == CONN_WRITE && log_vfs_register() == 0 ? LOG_VFS : NULL;
+    int rc = sqlite3_open_v2(path, &c.db, flags | SQLITE_OPEN_NOMUTEX, vfs);
     int failed = rc != SQLITE_OK ? conn_fail(&c, rc, "database", e) : configure(&c, mode, e);
     if (failed != 0) {
         *ret = (struct conn){.open_rc = c.db != NULL ? sqlite3_extended_errcode(c.db) : rc};

@@ -9,6 +9,8 @@
 #include <unistd.h>
 #include <utlist.h>
 
+#define PIECE 4096 /* bytes that the disk takes at once */
+
 #define SECTOR 512
 #define NAME   "simulated"
 
@@ -130,7 +132,7 @@ static int shim_read(sqlite3_file *f, void *to, int len, sqlite3_int64 at)
                                            : below(f)->pMethods->xRead(below(f), to, len, at);
 }
 
-static int shim_write(sqlite3_file *f, const void *data, int len, sqlite3_int64 at)
+static int write_piece(sqlite3_file *f, const void *data, int len, sqlite3_int64 at)
 {
     struct shim *s = (struct shim *)f;
 
@@ -140,6 +142,20 @@ static int shim_write(sqlite3_file *f, const void *data, int len, sqlite3_int64 
         return SQLITE_FULL;
     note_write(s, data, len, at);
     return below(f)->pMethods->xWrite(below(f), data, len, at);
+}
+
+/* A disk does not take a long write at once: it may end in the middle of one, and lose parts of it. */
+static int shim_write(sqlite3_file *f, const void *data, int len, sqlite3_int64 at)
+{
+    for (int done = 0; done < len;) {
+        int piece = len - done < PIECE ? len - done : PIECE;
+        int rc = write_piece(f, (const char *)data + done, piece, at + done);
+
+        if (rc != SQLITE_OK)
+            return rc;
+        done += piece;
+    }
+    return SQLITE_OK;
 }
 
 static int shim_truncate(sqlite3_file *f, sqlite3_int64 size)
