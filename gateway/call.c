@@ -281,6 +281,7 @@ static void write_ran(struct store_job *j)
     struct call *c = call_of_store(&j->job);
     struct err e;
 
+    c->parts = 0;
     c->job = (struct job){.run = sign_run, .done = signed_done};
     c->signs = !idempotency_replayed(c) && !lane_submit(c->s->sign, &c->job, &e);
 }
