@@ -203,7 +203,7 @@ class Real(OnDocker):
         follower = self.follow()
         self.run_in("echo begin >&3; for i in 1 2 3 4; do head -c 3000000 /dev/zero | tr '\\0' x >&3; sleep 0.2; done")
         self.run_in("echo >&3; echo end >&3")
-        follower.wait_for(b"end\n", 60)
+        follower.wait_for(b"end\n")
         data = self.ended(follower)
         self.assertTrue(GAP in data or data.count(b"x") == 12000000, (len(data), data[:100]))
 
