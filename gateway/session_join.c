@@ -22,7 +22,8 @@ struct joining {
     enum session_joined joined;
 };
 
-/* What the start has in hand is written behind us: another idle time would be lost, so it comes later. */
+/* What the start has in hand is written behind us: another idle time would be lost, so it comes later.
+ * So does who finds a session that is being stopped: to look again would end only with the start. */
 static int join_row(struct store_tx *tx, void *arg, struct err *e)
 {
     struct joining *j = arg;
@@ -32,9 +33,11 @@ static int join_row(struct store_tx *tx, void *arg, struct err *e)
     j->joined = SESSION_JOIN_NONE;
     if (store_sandbox_active(tx, &o->chat_id, s, e))
         return e->code == ERR_NOT_FOUND ? 0 : -1;
-    if (s->status != SANDBOX_STARTING)
+    if (s->status != SANDBOX_STARTING && s->status != SANDBOX_STOPPING)
         return 0;
     j->joined = SESSION_JOIN_LATER;
+    if (s->status == SANDBOX_STOPPING)
+        return 0;
     if (o->idle_ttl_s && o->idle_ttl_s != s->idle_ttl_s)
         return 0;
     if (session_may_share(s, o, e) || session_audit(tx, o->caller, "sandbox.reuse", s, "ok", e) ||
