@@ -98,7 +98,7 @@ static int step(struct lease_blocks *b, int64_t n, int64_t delta, struct err *e)
 
 /* --- names ------------------------------------------------------------------------------------ */
 
-static void forget_newest(struct lease_blocks *b)
+void lease_blocks_forget(struct lease_blocks *b)
 {
     b->newest_is_open = false;
     b->owners_n = 0;
@@ -172,7 +172,7 @@ int lease_blocks_add(struct lease_blocks *b, struct conn *conn, const struct lea
                      struct err *e)
 {
     if (l->n / LEASE_BLOCK != b->newest) {
-        forget_newest(b);
+        lease_blocks_forget(b);
         b->newest = l->n / LEASE_BLOCK;
     }
     if (name_owner(b, conn, &l->session_id, e) != 0 || name_owner(b, conn, &l->user_id, e) != 0 ||
@@ -202,7 +202,7 @@ void lease_blocks_undo(struct lease_blocks *b, size_t kept)
         o->open -= s->delta;
         b->undone = true;
     }
-    forget_newest(b);
+    lease_blocks_forget(b);
 }
 
 int lease_blocks_write(struct lease_blocks *b, struct conn *conn, struct err *e)

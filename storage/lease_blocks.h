@@ -4,7 +4,8 @@
  * an owner has leases, lease_open_blocks which have any that is not closed. Who looks for leases reads
  * the blocks named there, and takes what he looks for (docs/adr/0013-blocks-of-leases.md).
  *
- * A name in the tables may be left over, and costs the reading of a block; it is never missing. An
+ * A name in the tables may be left over (of a key, when a chat has gone), and costs the reading of a block;
+ * it is never missing. An
  * owner is named by the first lease that he is given in a block, in the same write; a block is open
  * no more from the end of the group that closed its last lease. What is open is counted in memory,
  * from the rows at start. Writer thread only, but for the SQL.
@@ -53,6 +54,9 @@ int lease_blocks_add(struct lease_blocks *b, struct conn *conn, const struct lea
 
 /* Lease n is closed, or gone. */
 int lease_blocks_close(struct lease_blocks *b, int64_t n, struct err *e) MUST_CHECK;
+
+/* Names have been taken out of the tables, those of the newest block perhaps among them. */
+void lease_blocks_forget(struct lease_blocks *b);
 
 /* Takes back all steps but the first `kept`; what was written meanwhile is rolled back. */
 void lease_blocks_undo(struct lease_blocks *b, size_t kept);

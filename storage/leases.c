@@ -505,17 +505,35 @@ static int delete_rows(struct store_tx *tx, const struct id *chat_id, struct err
     return list_walk(&st, forget_row, tx->lease_blocks, e);
 }
 
-/* User and keys stay named in the blocks. */
-int leases_delete_of_chat(struct store_tx *tx, const struct id *chat_id, struct err *e)
+/* Keys stay named in the blocks: a row for all that one has in a block. */
+static const char forget_user[] =
+    "DELETE FROM lease_blocks WHERE owner_id = (SELECT user_id FROM chats WHERE chat_id = ?)"
+    " AND block IN (SELECT block FROM lease_blocks WHERE owner_id IN"
+    " (SELECT session_id FROM sandboxes WHERE chat_id = ?))"
+    " AND NOT EXISTS (SELECT 1 FROM leases WHERE " LEASE_IN_BLOCK
+    "AND user_id = lease_blocks.owner_id)";
+
+static const char forget_sessions[] = "DELETE FROM lease_blocks WHERE owner_id IN"
+                                      " (SELECT session_id FROM sandboxes WHERE chat_id = ?)";
+
+static int forget_names(struct store_tx *tx, const struct id *chat_id, struct err *e)
 {
-    struct stmt st;
-    if (delete_rows(tx, chat_id, e) != 0 ||
-        stmt_open(&st, tx->conn, "lease",
-                  "DELETE FROM lease_blocks WHERE owner_id IN"
-                  " (SELECT session_id FROM sandboxes WHERE chat_id = ?)",
-                  e) != 0) {
+    struct stmt user, sessions;
+    lease_blocks_forget(tx->lease_blocks);
+    if (stmt_open(&user, tx->conn, "lease", forget_user, e) != 0) {
         return -1;
     }
-    bind_id(&st, chat_id);
-    return stmt_run(&st, e);
+    bind_id(&user, chat_id);
+    bind_id(&user, chat_id);
+    if (stmt_run(&user, e) != 0 ||
+        stmt_open(&sessions, tx->conn, "lease", forget_sessions, e) != 0) {
+        return -1;
+    }
+    bind_id(&sessions, chat_id);
+    return stmt_run(&sessions, e);
+}
+
+int leases_delete_of_chat(struct store_tx *tx, const struct id *chat_id, struct err *e)
+{
+    return delete_rows(tx, chat_id, e) == 0 ? forget_names(tx, chat_id, e) : -1;
 }

@@ -406,6 +406,42 @@ static void a_chat_goes_with_its_leases_and_no_others(void **state)
     assert_open_blocks_are_exact(w);
 }
 
+static int open_again(struct store_tx *tx, void *arg, struct err *e)
+{
+    struct world *w = arg;
+    if (fixture_add_chat(tx, &w->user[4], &w->chat[4], e) != 0) {
+        return -1;
+    }
+    struct sandbox s = fixture_sandbox(&w->chat[4], &w->user[4], 1);
+    w->session[4] = s.session_id;
+    return store_sandbox_insert(tx, &s, e);
+}
+
+/* And is named again with the next lease, in the same block. */
+static void a_user_whose_leases_are_gone_is_named_no_more(void **state)
+{
+    struct world *w = *state;
+    struct batch one = {.w = w, .n = 1};
+    char names[128];
+    w->leases[0] = fixture_lease(&w->session[4], &w->chat[4], &w->user[4]);
+    w->leases[0].state = LEASE_CLOSED;
+    w->n = 1;
+    fixture_write(w->f, insert, &one);
+    snprintf(names, sizeof(names), "SELECT COUNT(*) FROM lease_blocks WHERE owner_id = '%s'",
+             ID_STR(&w->user[4]));
+    assert_int_equal(count(w, names), 1);
+    fixture_write(w->f, stop_session, &w->session[4]);
+    fixture_write(w->f, delete_chat, &w->chat[4]);
+    assert_int_equal(count(w, "SELECT COUNT(*) FROM lease_blocks"), 0);
+    w->gone[0] = true;
+    fixture_write(w->f, open_again, w);
+    w->leases[1] = fixture_lease(&w->session[4], &w->chat[4], &w->user[4]);
+    one.first = 1;
+    w->n = 2;
+    fixture_write(w->f, insert, &one);
+    check(w, list_pages, (struct search){.user = &w->user[4]});
+}
+
 static void nothing_is_open_when_all_is_closed(void **state)
 {
     struct world *w = *state;
@@ -535,6 +571,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(what_is_found_is_what_is_there_whatever_happens),
         T(a_chat_goes_with_its_leases_and_no_others),
+        T(a_user_whose_leases_are_gone_is_named_no_more),
         T(nothing_is_open_when_all_is_closed),
         T(what_is_written_of_a_closed_lease_closes_it_no_second_time),
         T(only_the_blocks_of_the_owner_are_read),
