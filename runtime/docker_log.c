@@ -30,6 +30,7 @@ struct mark {
     char before[STAMP_MAX]; /* of the frame before it; "": there was none */
     size_t n;               /* frames of it that were read */
     uint64_t first;         /* what the first of them says */
+    bool told;              /* that a part of it is missing */
 };
 
 struct docker_log {
@@ -148,6 +149,7 @@ static void mark_move(struct mark *m, const struct frame *f)
     memcpy(m->stamp, f->stamp, sizeof(m->stamp));
     m->n = 1;
     m->first = sum_of(f);
+    m->told = false;
 }
 
 /* Where the line of the mark stands in an answer, which may have it twice when a clock is set: the last. */
@@ -201,10 +203,10 @@ static void find(const struct mark *m, const struct docker_answer *answer, struc
     }
 }
 
-/* Of a line of equal pieces that grows the first may have gone without a trace. */
+/* Of a line of equal pieces that grows the first may have gone without a trace: said once of a line. */
 static bool is_whole(const struct place *p, const struct mark *m)
 {
-    bool traceless = p->alike && !p->has_before && p->n > m->n && p->kept >= FILE_MAX;
+    bool traceless = !m->told && p->alike && !p->has_before && p->n > m->n && p->kept >= FILE_MAX;
     return p->from != NULL && !traceless;
 }
 
@@ -224,8 +226,9 @@ static void take(struct docker_log *l, const struct docker_answer *answer)
             buf_add_str(&l->text, gap_text);
         if (lost && p.from == NULL)
             l->mark = (struct mark){.n = 0};
-        lost = false;
         mark_move(&l->mark, &f);
+        l->mark.told |= lost;
+        lost = false;
         buf_add(&l->text, f.text, f.len);
     }
 }
