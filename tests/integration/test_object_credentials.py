@@ -5,7 +5,8 @@ import signal
 import unittest
 
 import artifact_stores
-from artifacts import BUCKET, wait_for
+from artifacts import BUCKET
+from waiting import wait_for
 
 NEW_KEY, NEW_SECRET = "AKIDRGWTEST00000002", "another+SECRET/of+the+same+user"
 
@@ -22,7 +23,7 @@ class Credentials(artifact_stores.ArtifactsInBucket):
     def reload(self, event):
         seen = len(self.gateway.log_lines(event))
         self.gateway.process.send_signal(signal.SIGHUP)
-        wait_for(event, lambda: len(self.gateway.log_lines(event)) > seen)
+        wait_for(self, event, lambda: len(self.gateway.log_lines(event)) > seen)
         return self.gateway.log_lines(event)[-1]
 
     def secret_is(self, text):
