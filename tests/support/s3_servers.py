@@ -277,7 +277,17 @@ class Rgw(Server):
         self.run("monmaptool", "--create", "--fsid", self.fsid, "--addv", "a", address, monmap)
         self.ceph("ceph-mon", "--mkfs", "-i", "a", "--monmap", monmap)
         self.spawn("mon", "ceph-mon", "-c", self.conf, "-i", "a", "-f")
-        self.ceph("ceph", "osd", "new", self.osd_id, "0")
+        self.wait("monitor", self.has_osd)
+
+    def has_osd(self):
+        """A monitor that has just begun may refuse to say which commands it knows."""
+        try:
+            self.ceph("ceph", "osd", "new", self.osd_id, "0")
+        except RuntimeError as refused:
+            if "EPERM" in str(refused):
+                return False
+            raise
+        return True
 
     def start_osd(self):
         self.ceph("ceph-osd", "-i", "0", "--mkfs", "--osd-uuid", self.osd_id)
