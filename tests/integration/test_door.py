@@ -353,8 +353,9 @@ class Bridge(DoorTest):
         failures = []
 
         def talk(number, client):
+            # The longest are one client's: a busy machine reads late, and the door keeps a MiB for each.
             mine = [("%d:" % number + chr(97 + i) * n)[-n:] if n > 2 else chr(97 + i) * n
-                    for i, n in enumerate(sizes)]
+                    for i, n in enumerate(sizes if number == 0 else sizes[:-2])]
             try:
                 for line in mine:
                     client.send_text(line)
