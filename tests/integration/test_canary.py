@@ -71,9 +71,13 @@ class Canary(unittest.TestCase):
         self.assert_found("a private key stands in .*core")
 
     def test_a_secret_in_arguments_or_environment(self):
-        command = [sys.executable, "-c", "input()"]
+        command = [sys.executable, "-c", "print(flush=True); input()"]
         for extra, env in (([self.token], {}), ([], {"TOKEN": self.token})):
-            child = subprocess.Popen(command + extra, env=env, stdin=subprocess.PIPE)
+            child = subprocess.Popen(
+                command + extra, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+            # It speaks: before, exec may have closed Popen's pipe and not yet set what /proc shows.
+            self.assertEqual(child.stdout.readline(), b"\n")
             with self.assertRaisesRegex(canary.Leak, "a lease token stands in the (cmdline|environ)"):
                 canary.check_processes([child.pid], frozenset())
             child.communicate(b"\n")
