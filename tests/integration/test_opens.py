@@ -108,6 +108,25 @@ class Opens(unittest.TestCase):
         wait_for(self, "running", lambda: self.gateway.expect(200, "GET", path)["status"] == "running")
         self.assertEqual(len(self.sandboxes()), 2)
 
+    def test_opens_while_the_stop_is_under_way_get_the_new_sandbox_each_in_its_way(self):
+        stop = self.behind_a_stop()
+        futures = self.at_once([{"lease": {}}, *[{"wait": False}] * 4, {}])
+        waiting = [futures[0], futures[-1]]
+        self.go()
+        old = stop.result(30)
+        answers = [f.result(60) for f in futures]
+        self.assertEqual(old["status"], "stopped")
+        [session] = {a["sandbox"]["session_id"] for _, a in answers}
+        self.assertNotEqual(session, old["session_id"])
+        self.assertLessEqual({s for s, _ in answers[1:-1]}, {200, 202})
+        self.assertLessEqual({f.result()[0] for f in waiting}, {200, 201})
+        grant = answers[0][1]["grant"]
+        self.assertEqual(grant["lease"]["session_id"], session)
+        self.gateway.connect(grant, timeout=60).close()
+        path = f"/sandboxes/{session}"
+        wait_for(self, "running", lambda: self.gateway.expect(200, "GET", path)["status"] == "running")
+        self.assertEqual(len(self.sandboxes()), 2)
+
     def test_one_that_waits_among_them_waits_alone(self):
         futures = self.at_once([{}, *[{"wait": False}] * (AT_ONCE - 1)])
         session = self.assert_all_told(futures[1:])
