@@ -1,6 +1,7 @@
 /* leasehold, the gateway: the command line, and the one place that names a concrete engine. */
 #include <limits.h>
 #include <stdbool.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -388,6 +389,7 @@ int main(int argc, char **argv)
     int rc;
 
     umask(077);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a write past a limit of files just fails */
     if (argc < 2)
         return bad_usage("what shall I do?", NULL);
     if (wants_help(argc, argv))
