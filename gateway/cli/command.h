@@ -53,9 +53,9 @@ int retention_run(const struct cli *cli, const struct command *cmd, const struct
 /* commands_lease.c: one lease is named in the path, many, and those that are counted first, by a
  * selector in the body of a POST. */
 bool revoke_selects(const struct options *o);
-/* Says so if the gateway has no signing key of this kid; an exit code. */
-int signing_key_look(const struct cli *cli, const char *kid);
 int revoke_run(const struct cli *cli, const struct command *cmd, const struct options *o);
+/* revoke_look.c: says so if the gateway knows nothing of the key, kid or user that is named; an exit code. */
+int revoke_look(const struct cli *cli, const struct options *o);
 
 int logs_run(const struct cli *cli, const struct command *cmd, const struct options *o);
 /* Page after page, on request without end: feed.c. */

@@ -244,14 +244,13 @@ static const struct field revocation_fields[] = {
     {0},
 };
 
-/* Who asks to wait wants to know that nobody is connected any more; and a key that nobody knows has
- * signed nothing either. */
+/* Who asks to wait wants to know that nobody is connected any more; and of what nobody knows nothing
+ * matches either. */
 static int revocation_outcome(const struct cli *cli, const void *obj, const struct options *o)
 {
     const struct revocation_view *v = obj;
-    const char *kid = options_text(o, "--kid", NULL);
-    if (v->matched == 0 && kid != NULL) {
-        return signing_key_look(cli, kid);
+    if (v->matched == 0) {
+        return revoke_look(cli, o);
     }
     return options_has(o, "--wait") && v->unconfirmed.n > 0 ? EXIT_FAILED : EXIT_OK;
 }

@@ -8,7 +8,7 @@ import uuid
 from gateway import Gateway
 
 
-class LeasectlLists(unittest.TestCase):
+class LeasectlCase(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.gateway = Gateway.for_class(cls)
@@ -19,6 +19,8 @@ class LeasectlLists(unittest.TestCase):
         self.assertEqual(done.returncode, code, done.stderr + done.stdout)
         return done
 
+
+class LeasectlLists(LeasectlCase):
     def rows(self, *args):
         """The cells of the table's lines, the names first."""
         return [line.split() for line in self.ctl(*args).stdout.splitlines()]
@@ -120,6 +122,43 @@ class LeasectlLists(unittest.TestCase):
             done = self.ctl(*args, "--idempotency-key", "k", code=2)
             self.assertIn("takes no --idempotency-key", done.stderr)
         self.ctl("chat", "create", "--user", self.user, "--idempotency-key", "a b", code=2)
+
+
+class Revocations(LeasectlCase):
+    def test_a_revocation_by_what_nobody_knows_says_so(self):
+        unknown = str(uuid.uuid4())
+        for option, says in (("--key", "no API key has the id"), ("--user", "no such user here:"),
+                             ("--session", "no such sandbox"), ("--chat", "chat_not_found")):
+            for more in ((), ("--dry-run",), ("--expected-count", "0"), ("--expected-count", "2"),
+                         ("--wait", "1000")):
+                with self.subTest(option=option, more=more):
+                    done = self.ctl("lease", "revoke", option, unknown, *more, code=3)
+                    self.assertIn(says, done.stderr)
+                    if option in ("--key", "--user"):
+                        self.assertIn(unknown, done.stderr)
+        self.ctl("lease", "revoke", unknown, "--dry-run", code=3)
+
+    def test_a_revocation_by_what_is_known_may_match_nothing(self):
+        user, lonely = str(uuid.uuid4()), str(uuid.uuid4())
+        chat = self.gateway.new_chat(user)["chat_id"]
+        self.gateway.expect(201, "PUT", f"/users/{lonely}/workspace")
+        sandbox, _ = self.gateway.open(chat)
+        self.ctl("sandbox", "stop", sandbox["session_id"])
+        key = self.gateway.new_key().split("_")[1]
+        for option, known in (("--user", user), ("--user", lonely), ("--key", key),
+                              ("--chat", chat), ("--session", sandbox["session_id"])):
+            with self.subTest(option=option, known=known):
+                done = self.ctl("--json", "lease", "revoke", option, known)
+                self.assertEqual((json.loads(done.stdout)["matched"], done.stderr), (0, ""))
+        self.ctl("key", "revoke", key)
+        self.ctl("lease", "revoke", "--key", key)
+        self.ctl("lease", "revoke", "--key", key, "--expected-count", "2", code=1)
+
+    def test_a_key_is_known_from_any_page_of_the_list(self):
+        keys = [self.gateway.new_key().split("_")[1] for _ in range(205)]
+        for key in (keys[0], keys[-1]):
+            self.ctl("lease", "revoke", "--key", key)
+        self.ctl("lease", "revoke", "--key", str(uuid.uuid4()), code=3)
 
 
 if __name__ == "__main__":
