@@ -335,12 +335,42 @@ static void set_free(const struct taking *t, int fd, off_t at)
 
 /* --- the whole --------------------------------------------------------------------------------- */
 
+/* What runs tools was started anew: of what it finds open nothing runs. Cuts use the room of the records, so
+ * that one stands first in what is read then. */
+static bool begins_anew(const struct taking *t)
+{
+    return t->records[0].what == TOOL_IS_READY && t->open_n > 0;
+}
+
+static void tell_anew(const struct taking *t, off_t at)
+{
+    if (at > 0 && t->records[0].what == TOOL_IS_READY)
+        log_event(t->s->log, LOG_WARNING, "user_tools_restarted",
+                  LF_ID("session_id", &t->session_id));
+}
+
+/* Up to where the next one says that it is ready. */
+static size_t records_of_one(const struct taking *t, size_t n)
+{
+    size_t i = 1;
+
+    while (i < n && t->records[i].what != TOOL_IS_READY)
+        i++;
+    return i;
+}
+
 static int take_all(struct taking *t, int fd, int mark_fd, off_t at, struct err *e)
 {
     ssize_t n;
 
     while ((n = pread(fd, t->records, sizeof t->records, at)) >= (ssize_t)sizeof *t->records) {
-        t->n = (size_t)n / sizeof *t->records;
+        if (begins_anew(t)) {
+            if (open_cut(t, fd, e))
+                return -1;
+            continue;
+        }
+        t->n = records_of_one(t, (size_t)n / sizeof *t->records);
+        tell_anew(t, at);
         if (take_batch(t, e) || open_note(t, fd, at, e))
             return -1;
         at += (off_t)(t->n * sizeof *t->records);
@@ -365,7 +395,8 @@ static int take_marked(struct taking *t, int fd, const char *mark_path, bool gon
     return rc;
 }
 
-/* The supervisor writes it when all that ran there has ended: what is read behind that is the whole. */
+/* The supervisor writes it when all that ran there has ended, and is not started again: what is read behind
+ * that is the whole. */
 static bool is_gone(const struct services *s, const struct id *session_id)
 {
     char path[PATH_MAX];

@@ -39,7 +39,8 @@
  *              ended, nothing of the sandbox runs any more
  *   keep.groups the directories of its control groups, one a line, each written before it is made;
  *              gone once they are
- *   keep.tools  why there is no sandbox for the user's tools, or no more; one line
+ *   keep.tools  why there is no sandbox for the user's tools, or no more; one line. While one that was killed
+ *              is to be started again, it is not there
  *   keep.log   stderr of leasekeep, bwrap and the agent. At KEEP_LOG_MAX bytes, or KEEP_TIMES_MAX marks, it
  *              becomes keep.log.old, in the place of an older one, and a new one is begun. Each has a
  *              second name, keep.log.N, N counting up from 0, so that a reader sees whether it has missed one

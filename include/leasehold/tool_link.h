@@ -16,6 +16,9 @@
  * gateway reads it: records of TOOL_RECORD bytes, appended. The first one says that leasetools is ready. It
  * begins to serve when the gateway has made file and directory of the socket its own: from then on nothing
  * that runs below leasetools can open them for writing.
+ *
+ * Where the supervisor can start leasetools again, should it be killed (keep_tools.c), TOOL_AGAIN is there. Each
+ * one that is started says with a record of its own that it is ready: of what stands before it nothing runs.
  */
 #ifndef LEASEHOLD_TOOL_LINK_H
 #define LEASEHOLD_TOOL_LINK_H
@@ -26,6 +29,7 @@
 
 #define TOOL_DIR     BOX_DIR "/tools"
 #define TOOL_SOCKET  TOOL_DIR "/sock"
+#define TOOL_AGAIN   TOOL_DIR "/again"
 #define TOOL_RUNS    BOX_DIR "/runs"
 #define TOOL_RUNNER  "leasetools"
 #define TOOL_CLIENT  "lease-tool"

@@ -27,7 +27,7 @@ int fault_sys(struct fault *f, const char *fmt, ...) __attribute__((format(print
 #define KEEP_HELPERS_MAX 16
 #define KEEP_BINDS_MAX   128
 #define KEEP_SOURCES_MAX (1 + KEEP_HELPERS_MAX + KEEP_BINDS_MAX)
-#define KEEP_STAGED_MAX  (2 * KEEP_SOURCES_MAX) /* with those of the tools' sandbox */
+#define KEEP_STAGED      32 /* bytes of a path */
 #define KEEP_ENV_MAX     512
 #define KEEP_ARGS_MAX    512
 
@@ -44,6 +44,7 @@ struct keep_env {
 
 struct keep_spec {
     char *text; /* all strings point into it */
+    size_t text_size;
     const char *session, *root, *box, *cwd, *transport;
     uint64_t uid, gid, memory_bytes, pids, cpus_milli, grace_ms, max_ms, own_pids;
     struct keep_bind helpers[KEEP_HELPERS_MAX];
@@ -54,19 +55,23 @@ struct keep_spec {
     size_t env_n;
     const char *args[KEEP_ARGS_MAX];
     size_t args_n;
-    char staged[KEEP_STAGED_MAX][32]; /* paths that stand for the sources once they are staged */
-    struct keep_spec *beside;         /* of the user's tools; NULL: there are none */
+    /* Paths that stand for the sources once they are staged. */
+    char staged[KEEP_SOURCES_MAX][KEEP_STAGED];
+    /* Of the user's tools, with a text of its own; NULL: there are none. */
+    struct keep_spec *beside;
     bool is_beside;
 };
 
 /* Reads all of `fd`. It may hold secrets: see spec_forget(). */
 int spec_read(struct keep_spec *s, int fd, struct fault *f);
 
-/* Parses `len` bytes of records in `text` (malloced, KEEP_SPEC_MAX + 1 bytes, taken). */
+/* Parses `len` bytes of records in `text` (malloced, KEEP_SPEC_MAX + 1 bytes, taken). What is beside it gets
+ * a copy of its own: it outlives the rest, which may hold secrets. */
 int spec_parse(struct keep_spec *s, char *text, size_t len, struct fault *f);
 
 /* Wipes the spec but for its numbers; what is beside it goes. */
 void spec_forget(struct keep_spec *s);
+void spec_free_beside(struct keep_spec **s);
 
 /* ---- keep_files.c: what the gateway reads, in the current directory ---- */
 
@@ -97,7 +102,7 @@ size_t kill_children_but(const pid_t *spared, size_t spared_n);
 
 struct keep_log {
     int read_fd;  /* the pipe that is stderr of bwrap and everything below it */
-    int write_fd; /* closed once bwrap has it */
+    int write_fd; /* for what is started; -1: nothing will be any more */
     int file_fd, times_fd;
     size_t written, marks; /* in the files of now */
     unsigned number;       /* of keep.log */
@@ -108,6 +113,7 @@ struct keep_log {
 };
 
 int log_open(struct keep_log *l, struct fault *f);
+void log_close_writer(struct keep_log *l);
 void log_pump(struct keep_log *l); /* takes what is in the pipe, so that writers never block */
 void log_note(struct keep_log *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
@@ -182,8 +188,8 @@ bool cgroups_oom_killed(const struct keep_cgroups *c);
 /* ---- keep_counts.c ---- */
 
 /* Lowers what the sandbox with this process may take of the kernel's accounts by uid. Does not wait;
- * the child that does it is reaped with the others. */
-void counts_limit(int pidfd);
+ * the child that does it, which is returned, is reaped with the others. */
+pid_t counts_limit(int pidfd);
 
 /* ---- keep_seccomp.c ---- */
 
@@ -216,5 +222,52 @@ void bwrap_release(struct keep_bwrap *b);
 /* Gives up every privilege and becomes bwrap; stdio is already in place. Returns only on failure,
  * with a message on stderr. `parent`: ends with it. */
 void launch_bwrap(const struct keep_bwrap *b, const struct keep_spec *s, pid_t parent);
+
+/* What every sandbox of the session is started into. */
+struct keep_place {
+    struct keep_log *log;
+    struct keep_guard *guard;
+    struct keep_cgroups *cgroups;
+};
+
+/* In a child, which does not come back: joins the groups, then becomes bwrap. stdout leads nowhere, stderr to
+ * the log. */
+_Noreturn void launch_child(const struct keep_place *place, const struct keep_bwrap *b,
+                            const struct keep_spec *s, int stdin_fd, pid_t parent);
+
+/* ---- keep_tools.c ---- */
+
+/* The sandbox of the user's tools beside the agent's, which does not depend on it (docs/adr/0010). */
+enum keep_tools_phase {
+    TOOLS_NONE,  /* or no more */
+    TOOLS_SERVE, /* the first one, which the gateway takes; or a later one, taken */
+    TOOLS_AWAY,  /* its time comes to be started again */
+    TOOLS_BEGUN, /* again, and is not ready yet */
+};
+
+struct keep_tools {
+    struct keep_place place;
+    struct keep_spec *spec; /* NULL: NONE */
+    enum keep_tools_phase phase;
+    pid_t bwrap;        /* 0: it does not run */
+    int64_t at_ms;      /* of the next look; AWAY, BEGUN */
+    int64_t since_ms;   /* of its start; SERVE, BEGUN */
+    int64_t runs_bytes; /* of TOOL_RUNS before that; BEGUN */
+    unsigned tries;     /* in a row */
+};
+
+/* `spec`: taken. */
+void tools_start(struct keep_tools *t, struct keep_spec *spec, const struct keep_place *place);
+void tools_missing(struct keep_tools *t, const char *why);
+
+/* One of our children has ended: was it theirs? `ending`: they are not started again. */
+void tools_reaped(struct keep_tools *t, pid_t pid, bool ending);
+
+/* All processes have ended. */
+void tools_end(struct keep_tools *t);
+
+/* When the next look is due; 0: never. `spared`: children of ours that are not of their sandbox. */
+int64_t tools_next_ms(const struct keep_tools *t);
+void tools_look(struct keep_tools *t, const pid_t *spared, size_t spared_n);
 
 #endif

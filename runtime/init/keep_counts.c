@@ -33,10 +33,11 @@ static void count_limit(const struct count *c)
     (void)!write(to, text, (size_t)n);
 }
 
-void counts_limit(int pidfd)
+pid_t counts_limit(int pidfd)
 {
-    if (fork() != 0)
-        return;
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid;
     if (setns(pidfd, CLONE_NEWUSER) == 0)
         for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
             count_limit(&counts[i]);

@@ -120,6 +120,26 @@ static int give_up_everything(const struct keep_bwrap *b, const struct keep_spec
     return -1;
 }
 
+static int child_stdio(const struct keep_log *log, int stdin_fd)
+{
+    int null_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    return null_fd >= 0 && dup2(log->write_fd, STDERR_FILENO) >= 0 &&
+                   dup2(stdin_fd, STDIN_FILENO) >= 0 && dup2(null_fd, STDOUT_FILENO) >= 0
+               ? 0
+               : -1;
+}
+
+void launch_child(const struct keep_place *place, const struct keep_bwrap *b,
+                  const struct keep_spec *s, int stdin_fd, pid_t parent)
+{
+    if (child_stdio(place->log, stdin_fd) < 0 || guard_join(place->guard) < 0 ||
+        cgroups_join(place->cgroups) < 0)
+        fprintf(stderr, "leasekeep: cannot enter the groups: %s\n", strerror(errno));
+    else
+        launch_bwrap(b, s, parent);
+    _exit(1);
+}
+
 void launch_bwrap(const struct keep_bwrap *b, const struct keep_spec *s, pid_t parent)
 {
     char *const env[] = {(char[]){"PATH=/usr/bin:/bin"}, NULL};

@@ -60,6 +60,11 @@ int log_open(struct keep_log *l, struct fault *f)
     return 0;
 }
 
+void log_close_writer(struct keep_log *l)
+{
+    log_close(&l->write_fd);
+}
+
 /* The newest is kept. Without new files (a full disk) what comes is dropped until there are. */
 static void rotate(struct keep_log *l)
 {

@@ -26,6 +26,7 @@
 
 struct source {
     const char **path; /* in the spec */
+    char *staged;      /* there, too: room for the path that will stand for it */
     const char *what;  /* its place in the sandbox, for messages */
     bool writable;
     bool is_dir;
@@ -64,6 +65,8 @@ static size_t list_sources(struct keep_spec *s, int map_fd, struct source *ret)
                                    .writable = s->binds[i].writable,
                                    .map_fd = s->binds[i].mapped ? map_fd : -1,
                                    .fd = -1};
+    for (size_t i = 0; i < n; i++)
+        ret[i].staged = s->staged[i];
     return n;
 }
 
@@ -119,16 +122,17 @@ static int make_point(const char *path, bool is_dir)
 }
 
 /* Sources below STAGE are cloned already when it is covered. */
-static int place_mounts(struct source *src, size_t n, char (*paths)[32], struct fault *f)
+static int place_mounts(struct source *src, size_t n, struct fault *f)
 {
     if (mount("leasekeep", STAGE, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=1m") < 0)
         return fault_sys(f, "cannot mount on " STAGE);
     for (size_t i = 0; i < n; i++) {
-        snprintf(paths[i], sizeof(paths[i]), STAGE "/%zu", i);
-        if (make_point(paths[i], src[i].is_dir) < 0 ||
-            move_mount(src[i].fd, "", AT_FDCWD, paths[i], MOVE_MOUNT_F_EMPTY_PATH) < 0)
+        char *path = src[i].staged;
+        snprintf(path, KEEP_STAGED, STAGE "/%zu", i);
+        if (make_point(path, src[i].is_dir) < 0 ||
+            move_mount(src[i].fd, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH) < 0)
             return fault_sys(f, "cannot stage %s", src[i].what);
-        *src[i].path = paths[i];
+        *src[i].path = path;
     }
     if (mount(NULL, STAGE, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV, NULL) < 0)
         return fault_sys(f, "cannot close " STAGE);
@@ -177,14 +181,13 @@ static size_t open_beside(struct keep_spec *s, struct source *src, struct fault 
     if (r == 0)
         return n;
     close_all(src, n);
-    free(s->beside);
-    s->beside = NULL;
+    spec_free_beside(&s->beside);
     return 0;
 }
 
 int mounts_stage(struct keep_spec *s, struct fault *f, struct fault *why)
 {
-    struct source src[KEEP_STAGED_MAX];
+    struct source src[2 * KEEP_SOURCES_MAX]; /* with those of the tools' sandbox */
     bool staged = geteuid() == 0;
     size_t n = list_sources(s, -1, src);
     int r = staged ? enter_namespace(f) : 0;
@@ -193,7 +196,7 @@ int mounts_stage(struct keep_spec *s, struct fault *f, struct fault *why)
     if (r == 0 && s->beside != NULL)
         n += open_beside(s, src + n, why);
     if (r == 0 && staged)
-        r = place_mounts(src, n, s->staged, f);
+        r = place_mounts(src, n, f);
     close_all(src, n);
     return r;
 }

@@ -216,33 +216,49 @@ static int check_beside(const struct keep_spec *s, struct fault *f)
     return check_whole(b, f);
 }
 
-/* Of the records behind it. */
-static int begin_beside(struct keep_spec *s, struct fault *f)
+static int parse_beside(struct keep_spec *s, const char *text, size_t len, struct fault *f);
+
+static int parse_records(struct keep_spec *s, size_t len, struct fault *f)
 {
-    if (s->beside != NULL)
-        return fault_set(f, "spec: beside is given twice");
-    s->beside = calloc(1, sizeof(*s->beside));
-    if (s->beside == NULL)
-        return fault_sys(f, "spec");
-    s->beside->is_beside = true;
+    uint32_t seen = 0;
+    for (char *p = s->text; p < s->text + len;) {
+        size_t size = strlen(p) + 1;
+        if (strcmp(p, "beside=tools") == 0)
+            return parse_beside(s, p + size, len - (size_t)(p + size - s->text), f);
+        if (parse_record(s, p, &seen, f) < 0)
+            return -1;
+        p += size;
+    }
     return 0;
+}
+
+/* Of the records behind it. */
+static int parse_beside(struct keep_spec *s, const char *text, size_t len, struct fault *f)
+{
+    if (s->is_beside)
+        return fault_set(f, "spec: beside is given twice");
+    struct keep_spec *b = calloc(1, sizeof(*b));
+    char *own = malloc(len + 1);
+    if (b == NULL || own == NULL) {
+        free(b);
+        free(own);
+        return fault_sys(f, "spec");
+    }
+    memcpy(own, text, len);
+    own[len] = '\0';
+    *b = (struct keep_spec){.text = own, .text_size = len + 1, .is_beside = true};
+    s->beside = b;
+    return parse_records(b, len, f);
 }
 
 int spec_parse(struct keep_spec *s, char *text, size_t len, struct fault *f)
 {
-    uint32_t seen[2] = {0};
     s->text = text;
+    s->text_size = KEEP_SPEC_MAX + 1;
     if (len > 0 && text[len - 1] != '\0')
         return fault_set(f, "spec: the last record is not complete");
-    for (char *p = text; p < text + len;) {
-        size_t size = strlen(p) + 1;
-        struct keep_spec *of = s->beside != NULL ? s->beside : s;
-        int r = strcmp(p, "beside=tools") == 0 ? begin_beside(s, f)
-                                               : parse_record(of, p, &seen[of != s], f);
-        if (r < 0)
-            return -1;
-        p += size;
-    }
+    if (parse_records(s, len, f) < 0)
+        return -1;
     if (check_whole(s, f) < 0 || check_beside(s, f) < 0)
         return -1;
     /* Without root there is one uid it can be. */
@@ -272,17 +288,26 @@ int spec_read(struct keep_spec *s, int fd, struct fault *f)
         len += (size_t)n;
     }
     s->text = text;
+    s->text_size = KEEP_SPEC_MAX + 1;
     if (len > KEEP_SPEC_MAX)
         return fault_set(f, "spec: longer than %d bytes", KEEP_SPEC_MAX);
     return spec_parse(s, text, len, f);
 }
 
+void spec_free_beside(struct keep_spec **s)
+{
+    if (*s != NULL)
+        free((*s)->text);
+    free(*s);
+    *s = NULL;
+}
+
 void spec_forget(struct keep_spec *s)
 {
     if (s->text != NULL)
-        explicit_bzero(s->text, KEEP_SPEC_MAX + 1);
+        explicit_bzero(s->text, s->text_size);
     free(s->text);
-    free(s->beside);
+    spec_free_beside(&s->beside);
     *s = (struct keep_spec){.uid = s->uid,
                             .gid = s->gid,
                             .memory_bytes = s->memory_bytes,

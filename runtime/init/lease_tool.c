@@ -173,6 +173,16 @@ static int judge(const char *name, const uint8_t *said, size_t len)
     return overdue ? EXIT_OVERDUE : EXIT_NOBODY;
 }
 
+/* Nobody listens where somebody has, or has not yet again. */
+static const char *why_nobody(int error)
+{
+    bool gone = error == ECONNREFUSED || error == ENOENT || error == EACCES;
+    if (gone && access(TOOL_AGAIN, F_OK) == 0)
+        return "what ran them has ended and is being started again; try again in a moment";
+    return error == ECONNREFUSED ? "what ran them has ended; a new sandbox has them again"
+                                 : strerror(error);
+}
+
 static int run(const char *name, char **args)
 {
     static struct request request;
@@ -187,8 +197,7 @@ static int run(const char *name, char **args)
     int fd = open_missing() < 0 || sig_fd < 0 ? -1 : connect_runner();
     if (fd < 0) {
         fprintf(stderr, "lease-tool: %s: the user's tools cannot be run here: %s\n", name,
-                errno == ECONNREFUSED ? "what ran them has ended; a new sandbox has them again"
-                                      : strerror(errno));
+                why_nobody(errno));
         return EXIT_NOBODY;
     }
     /* One that was refused may have been before all was sent. */

@@ -42,7 +42,8 @@ struct keep {
     uint8_t said[1 + INIT_ENDED_SIZE]; /* by leaseinit */
     size_t said_len;
     pid_t bwrap;
-    pid_t tools; /* the bwrap of the user's tools; 0: none */
+    pid_t counts; /* sets limits beside us; 0: it has ended */
+    struct keep_tools tools;
     int bwrap_status;
     bool bwrap_ended, running;
     bool stopping, killed;
@@ -50,17 +51,6 @@ struct keep {
     int64_t max_at_ms;   /* by the boot clock: of the whole life; 0: none, or past */
     bool outlived;       /* that was why it is stopped */
 };
-
-/* ---- the user's tools ---- */
-
-/* The agent's sandbox does not depend on them. */
-static void tools_missing(struct keep *k, const char *why)
-{
-    char text[160];
-    snprintf(text, sizeof(text), "%s\n", why);
-    files_write_tools(text);
-    log_note(&k->log, "no sandbox for the user's tools: %s", why);
-}
 
 /* ---- start ---- */
 
@@ -79,63 +69,33 @@ static int open_signals(struct keep *k)
     return k->sig_fd < 0 ? -1 : 0;
 }
 
-/* In the child: stdin tells leaseinit of us, stdout leads nowhere, stderr to the log. */
-static int child_stdio(const struct keep *k, int ready_fd)
+static struct keep_place place_of(struct keep *k)
 {
-    int null_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    return null_fd >= 0 && dup2(k->log.write_fd, STDERR_FILENO) >= 0 &&
-                   dup2(ready_fd, STDIN_FILENO) >= 0 && dup2(null_fd, STDOUT_FILENO) >= 0
-               ? 0
-               : -1;
+    return (struct keep_place){&k->log, &k->guard, &k->cgroups};
 }
 
-/* The child does not come back. */
-static void become_bwrap(const struct keep *k, const struct keep_bwrap *b,
-                         const struct keep_spec *spec, int stdin_fd, pid_t parent)
-{
-    if (child_stdio(k, stdin_fd) < 0 || guard_join(&k->guard) < 0 || cgroups_join(&k->cgroups) < 0)
-        fprintf(stderr, "leasekeep: cannot enter the groups: %s\n", strerror(errno));
-    else
-        launch_bwrap(b, spec, parent);
-    _exit(1);
-}
-
+/* stdin tells leaseinit of us. */
 static int fork_bwrap(struct keep *k, const struct keep_bwrap *b, int ready_fd)
 {
+    const struct keep_place place = place_of(k);
     pid_t parent = getpid();
     k->bwrap = fork();
     if (k->bwrap == 0)
-        become_bwrap(k, b, &k->spec, ready_fd, parent);
+        launch_child(&place, b, &k->spec, ready_fd, parent);
     return k->bwrap > 0 ? 0 : fault_sys(&k->fault, "cannot fork");
 }
 
-static int fork_tools(struct keep *k, const struct keep_bwrap *b, struct fault *f)
-{
-    pid_t parent = getpid();
-    int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    k->tools = null_fd < 0 ? -1 : fork();
-    if (k->tools == 0)
-        become_bwrap(k, b, k->spec.beside, null_fd, parent);
-    if (k->tools < 0)
-        fault_sys(f, "cannot fork");
-    if (null_fd >= 0)
-        close(null_fd);
-    return k->tools < 0 ? -1 : 0;
-}
-
-/* The sandbox of the user's tools, in the same groups. The agent's does not depend on it. */
+/* The sandbox of the user's tools, in the same groups. */
 static void launch_tools(struct keep *k)
 {
-    struct keep_bwrap b = {.args_fd = -1};
+    const struct keep_place place = place_of(k);
     struct keep_spec *spec = k->spec.beside;
-    struct fault why;
     if (spec == NULL)
         return;
+    k->spec.beside = NULL;
     spec->memory_bytes = k->spec.memory_bytes;
     spec->pids = k->spec.pids;
-    if (bwrap_prepare(&b, spec, k->cgroups.missing, -1, &why) < 0 || fork_tools(k, &b, &why) < 0)
-        tools_missing(k, why.text);
-    bwrap_release(&b);
+    tools_start(&k->tools, spec, &place);
 }
 
 static int launch(struct keep *k)
@@ -154,7 +114,8 @@ static int launch(struct keep *k)
     close(ready[1]);
     if (r == 0)
         launch_tools(k);
-    close(k->log.write_fd);
+    if (k->tools.phase == TOOLS_NONE) /* else it is needed again */
+        log_close_writer(&k->log);
     return r;
 }
 
@@ -173,8 +134,10 @@ static int start(struct keep *k)
     if (mounts_stage(&k->spec, &k->fault, &why) < 0 ||
         guard_start(&k->guard, &k->spec, &k->fault) < 0)
         return -1;
-    if (why.text[0] != '\0')
-        tools_missing(k, why.text);
+    if (why.text[0] != '\0') {
+        k->tools.place = place_of(k);
+        tools_missing(&k->tools, why.text);
+    }
     cgroups_make(&k->cgroups, &k->guard, &k->spec);
     for (enum keep_limit i = 0; i < LIMITS; i++)
         if (k->cgroups.missing[i])
@@ -217,8 +180,9 @@ static void reap(struct keep *k)
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
         if (pid == k->guard.pid) /* its number may soon be another's */
             k->guard.pid = 0;
-        if (pid == k->tools)
-            tools_missing(k, "it has ended");
+        if (pid == k->counts)
+            k->counts = 0;
+        tools_reaped(&k->tools, pid, k->stopping);
         if (pid != k->bwrap)
             continue;
         k->bwrap_ended = true;
@@ -249,7 +213,7 @@ static void take_info(struct keep *k)
     if (k->init_pidfd < 0)
         return;
     files_write_init((pid_t)pid);
-    counts_limit(k->init_pidfd);
+    k->counts = counts_limit(k->init_pidfd);
 }
 
 static void on_info(struct keep *k)
@@ -327,8 +291,11 @@ static int poll_timeout(const struct keep *k)
 {
     int64_t left = time_left(k->deadline_ms, mono_ms());
     int64_t life = time_left(k->max_at_ms, boot_ms());
+    int64_t tools = time_left(tools_next_ms(&k->tools), mono_ms());
     if (life < left)
         left = life;
+    if (tools < left)
+        left = tools;
     return left == INT64_MAX ? -1 : left > 60000 ? 60000 : (int)left;
 }
 
@@ -354,6 +321,7 @@ static void supervise(struct keep *k)
             on_signals(k);
         if (k->deadline_ms != 0 && mono_ms() >= k->deadline_ms)
             on_deadline(k);
+        tools_look(&k->tools, (const pid_t[]){k->bwrap, k->guard.pid, k->counts}, 3);
         if (k->max_at_ms != 0 && boot_ms() >= k->max_at_ms)
             on_max(k);
     }
@@ -366,7 +334,9 @@ static void settle(struct keep *k)
 {
     if (k->info_fd >= 0)
         on_info(k);
+    log_close_writer(&k->log);
     reap_all_but(k->guard.pid);
+    tools_end(&k->tools);
     while (k->ready_fd >= 0 && k->said_len < sizeof(k->said))
         on_ready(k);
     for (int i = 0; i < 64 && k->log.read_fd >= 0; i++)
@@ -439,7 +409,7 @@ static int keep_run(void)
         return 1;
     k->info_fd = k->ready_fd = k->init_pidfd = -1;
     k->notify_fd = fcntl(KEEP_NOTIFY_FD, F_SETFD, FD_CLOEXEC) == 0 ? KEEP_NOTIFY_FD : -1;
-    k->log.read_fd = k->log.file_fd = -1;
+    k->log.read_fd = k->log.write_fd = k->log.file_fd = -1;
     k->cgroups.oom_fd = k->guard.pipe = k->guard.pidfd = -1;
     k->guard.noted = true;
     if (files_claim(&k->fault) < 0) {

@@ -1,6 +1,7 @@
 """A session whose user has tools, and a shell in its sandbox."""
 
 import os
+import signal
 import subprocess
 import textwrap
 import time
@@ -70,12 +71,33 @@ class ToolSession:
             out.write(textwrap.dedent(text))
         os.chown(path, 10001, 10001)
 
+    def kill_server(self):
+        """Until the next one is there: its pid."""
+        before = self.tool_server()
+        os.kill(before, signal.SIGKILL)
+        for _ in range(400):
+            time.sleep(0.05)
+            if self.server_log("is there again") > self.restarts:
+                break
+        self.restarts += 1
+        self.test.assertNotEqual(self.tool_server(), before)
+        return self.tool_server()
+
+    def server_log(self, words):
+        """How often the supervisor has said so."""
+        with open(self.run_path("keep.log"), encoding="utf-8", errors="replace") as file:
+            return file.read().count(words)
+
+    def run_path(self, *names):
+        return os.path.join(self.gateway.dir, "run", self.session, *names)
+
     def open(self):
         """run(line) → (exit status, output)"""
         sandbox, grant = self.gateway.open(self.chat, lease={})
         client = self.gateway.connect(grant)
         self.test.addCleanup(client.close)
         self.session = sandbox["session_id"]
+        self.restarts = 0
         self.client = client
 
         def run(line):
@@ -105,7 +127,11 @@ class ToolSession:
         (pid,) = [p.pid for p in self.gateway.sandboxes_left() if p.name == "leasetools"]
         return pid
 
+    def tool_server_of_many(self):
+        """While runs have processes of the same name below it."""
+        servers = [p.pid for p in self.gateway.sandboxes_left() if p.name == "leasetools"]
+        return min(servers)
+
     def supervisor(self):
-        run_dir = os.path.join(self.gateway.dir, "run", self.session)
-        with open(os.path.join(run_dir, "keep.pid"), encoding="ascii") as file:
+        with open(self.run_path("keep.pid"), encoding="ascii") as file:
             return int(file.read().split()[0])
