@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -481,6 +482,7 @@ static void a_slow_answer_is_not_a_stall(void **state)
 }
 
 static atomic_bool cancel;
+static sem_t woken; /* who wakes a client is done with it before it is freed */
 
 static void talk_cancel(int fd)
 {
@@ -488,6 +490,7 @@ static void talk_cancel(int fd)
     say(fd, "HTTP/1.1 200 OK\r\n\r\nendless");
     atomic_store(&cancel, true);
     http_client_wake(client);
+    sem_post(&woken);
     wait_for_the_end(fd);
 }
 
@@ -495,6 +498,7 @@ static void an_endless_answer_can_be_cancelled(void **state)
 {
     (void)state;
     atomic_store(&cancel, false);
+    sem_init(&woken, 0, 0);
     server_start(talk_cancel, NULL);
     taken_reset(HTTP_CLIENT_STREAM, 0);
     assert_int_equal(ask((struct http_client_request){.method = "GET",
@@ -503,7 +507,9 @@ static void an_endless_answer_can_be_cancelled(void **state)
                                                       .timeout_ms = HTTP_CLIENT_NO_DEADLINE}),
                      -1);
     assert_int_equal(e.code, ERR_BUSY);
+    sem_wait(&woken);
     server_stop();
+    sem_destroy(&woken);
 }
 
 static void talk_head_only(int fd)
