@@ -78,19 +78,36 @@ void conn_rollback(struct conn *c)
     }
 }
 
-/* The VFS answers SQLITE_FULL to a write without room, but plain I/O errors to the calls beside. */
-static int is_full(struct conn *c, int rc)
+/* Of the file that a commit writes; 0: there was none. */
+static int log_errno(struct conn *c)
 {
-    if ((rc & 0xff) == SQLITE_FULL || rc == SQLITE_IOERR_SHMSIZE) {
-        return 1;
+    sqlite3_file *log = NULL;
+    int sys = 0;
+    if (sqlite3_file_control(c->db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &log) == SQLITE_OK &&
+        log != NULL && log->pMethods != NULL) {
+        (void)log->pMethods->xFileControl(log, SQLITE_FCNTL_LAST_ERRNO, &sys);
     }
-    int sys = (rc & 0xff) == SQLITE_IOERR ? sqlite3_system_errno(c->db) : 0;
-    return sys == ENOSPC || sys == EDQUOT;
+    return sys;
+}
+
+/* Of an I/O error; else 0. SQLite does not ask for that of a COMMIT. */
+static int errno_of(struct conn *c, int rc)
+{
+    int sys = rc == SQLITE_IOERR_WRITE || rc == SQLITE_IOERR_FSYNC ? log_errno(c) : 0;
+    return sys != 0 || (rc & 0xff) != SQLITE_IOERR ? sys : sqlite3_system_errno(c->db);
+}
+
+/* The VFS answers SQLITE_FULL to a write without room, but plain I/O errors to the calls beside. */
+static int is_full(int rc, int sys)
+{
+    return (rc & 0xff) == SQLITE_FULL || rc == SQLITE_IOERR_SHMSIZE || sys == ENOSPC ||
+           sys == EDQUOT;
 }
 
 int conn_fail(struct conn *c, int rc, const char *what, struct err *e)
 {
-    if (is_full(c, rc)) {
+    int sys = errno_of(c, rc);
+    if (is_full(rc, sys)) {
         return err_set(e, ERR_STORAGE_FULL, "no room for the %s", what);
     }
     switch (rc) {
@@ -107,5 +124,6 @@ int conn_fail(struct conn *c, int rc, const char *what, struct err *e)
         return err_set(e, ERR_BUSY, "the store is locked");
     }
     const char *text = c->db != NULL ? sqlite3_errmsg(c->db) : sqlite3_errstr(rc);
-    return err_set(e, ERR_INTERNAL, "sqlite %d, %s: %s", rc, what, text);
+    return sys != 0 ? err_sys(e, ERR_INTERNAL, sys, "sqlite %d, %s: %s", rc, what, text)
+                    : err_set(e, ERR_INTERNAL, "sqlite %d, %s: %s", rc, what, text);
 }
