@@ -20,7 +20,7 @@
 #include "event_feed.h"
 #include "files.h"
 #include "leasehold/backup.h"
-#include "leasehold/process.h"
+#include "leasehold/owned_file.h"
 #include "openapi.h"
 #include "history_queue.h"
 #include "idempotency.h"
@@ -29,6 +29,7 @@
 #include "meters.h"
 #include "rest.h"
 #include "retention.h"
+#include "run_dir.h"
 #include "sessions.h"
 #include "signing_keys.h"
 #include "spans.h"
@@ -54,69 +55,6 @@ struct app {
     int64_t drain_until_us;
     int lock_fd, log_fd;
 };
-
-/* --- the run directory ----------------------------------------------------------------------- */
-
-static int run_path(const struct app *a, const char *name, char *ret, size_t size, struct err *e)
-{
-    if ((size_t)snprintf(ret, size, "%s/%s", a->cfg.run_dir, name) >= size)
-        return err_set(e, ERR_INTERNAL, "run_dir %s is too long a path", a->cfg.run_dir);
-    return 0;
-}
-
-/* One gateway a run directory: two would fight for doors and sandboxes. */
-static int run_dir_take(struct app *a, struct err *e)
-{
-    char path[4096];
-
-    if (mkdir(a->cfg.run_dir, 0711) && errno != EEXIST)
-        return err_sys(e, ERR_INTERNAL, errno, "make run_dir %s", a->cfg.run_dir);
-    /* Doors look up the control socket here under their own uid; nobody lists it. */
-    if (chmod(a->cfg.run_dir, 0711))
-        return err_sys(e, ERR_INTERNAL, errno, "chmod run_dir %s", a->cfg.run_dir);
-    if (run_path(a, "leasehold.lock", path, sizeof path, e))
-        return -1;
-    a->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (a->lock_fd < 0)
-        return err_sys(e, ERR_INTERNAL, errno, "open %s", path);
-    if (process_lock(a->lock_fd)) {
-        close(a->lock_fd); /* what stands here is the other one's */
-        a->lock_fd = -1;
-        return err_set(e, ERR_CONFLICT, "another gateway runs on %s", a->cfg.run_dir);
-    }
-    if (run_path(a, "ready", path, sizeof path, e))
-        return -1;
-    if (unlink(path) && errno != ENOENT)
-        return err_sys(e, ERR_INTERNAL, errno, "remove %s", path);
-    return 0;
-}
-
-static int ready_write(const struct app *a, struct err *e)
-{
-    char path[4096], temp[4096];
-    FILE *f;
-
-    if (run_path(a, "ready", path, sizeof path, e) ||
-        run_path(a, "ready.new", temp, sizeof temp, e))
-        return -1;
-    f = fopen(temp, "we");
-    if (!f)
-        return err_sys(e, ERR_INTERNAL, errno, "write %s", temp);
-    fprintf(f, "%s\n%d\n", server_url(a->s.server), (int)getpid());
-    if (fclose(f) || rename(temp, path))
-        return err_sys(e, ERR_INTERNAL, errno, "write %s", path);
-    return 0;
-}
-
-static void ready_remove(const struct app *a)
-{
-    local_key_remove(&a->s);
-    char path[4096];
-    struct err e;
-
-    if (!run_path(a, "ready", path, sizeof path, &e))
-        unlink(path);
-}
 
 /* What the configuration asks for and this build does not do yet. */
 static void profiles_warn(const struct app *a)
@@ -314,8 +252,10 @@ static int log_make(struct app *a, struct err *e)
 
     a->log_fd = STDOUT_FILENO;
     if (l->output == LOG_TO_FILE) {
-        a->log_fd = open(l->file_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
-        if (a->log_fd < 0)
+        bool made;
+
+        a->log_fd = owned_open(l->file_path, O_WRONLY | O_APPEND | O_CLOEXEC, &made);
+        if (a->log_fd < 0 || (made && fchmod(a->log_fd, 0640)))
             return err_sys(e, ERR_INTERNAL, errno, "open logging.file_path %s", l->file_path);
     }
     a->s.log = log_new(a->log_fd, (enum log_level)l->level, (enum log_format)l->format);
@@ -469,8 +409,8 @@ static int app_make(struct app *a, struct err *e)
 {
     return log_make(a, e) || meters_make(a, e) ||
                    tracer_open(&a->s, test_limit("LEASEHOLD_TEST_SPANS_MAX", 0), e) ||
-                   run_dir_take(a, e) || keys_load(a, e) || host_make(a, e) || server_make(a, e) ||
-                   store_make(a, e) ||
+                   run_dir_take(&a->cfg, a->s.log, &a->lock_fd, e) || keys_load(a, e) ||
+                   host_make(a, e) || server_make(a, e) || store_make(a, e) ||
                    threads_make(&a->s, test_limit("LEASEHOLD_TEST_QUEUE_MAX", 0), e) ||
                    artifacts_open(&a->s, a->o->objects_new, e) || brokers_make(a, e) ||
                    openapi_make(a, e) || local_key_make(&a->s, e) || histories_restore(a, e) ||
@@ -550,7 +490,7 @@ static int on_watched(void *ctx, struct err *e)
 {
     struct app *a = ctx;
 
-    if (ready_write(a, e))
+    if (run_dir_ready(&a->cfg, server_url(a->s.server), e))
         return -1;
     log_event(a->s.log, LOG_INFO, "ready", LF_STR("url", server_url(a->s.server)),
               LF_STR("version", LEASEHOLD_VERSION), LF_INT("pid", getpid()));
@@ -584,8 +524,10 @@ int app_run(const struct app_options *o, struct err *e)
     a.s.cfg = &a.cfg;
     a.s.clock = &clock_system;
     rc = app_make(&a, e) || app_serve(&a, e) ? -1 : 0;
-    if (a.lock_fd >= 0)
-        ready_remove(&a);
+    if (a.lock_fd >= 0) {
+        local_key_remove(&a.s);
+        run_dir_unready(&a.cfg);
+    }
     if (a.s.log && rc)
         log_error(a.s.log, "failed", e);
     else if (a.s.log)

@@ -2,10 +2,13 @@
 
 import os
 import shutil
+import subprocess
 import tempfile
 import unittest
 
+import gateway
 from gateway import Gateway
+from without_root import UID, WithoutRoot
 
 SERVICE = 65534
 
@@ -77,6 +80,49 @@ class Owners(Commands):
             done = self.gateway.run_program("leasehold", "check-config", "--config", self.gateway.config)
             self.assertEqual(done.returncode, 0, done)
             self.assertEqual(f"admin key {key}: others may read it" in done.stderr, warned, (owner, done))
+
+
+class Daemons(unittest.TestCase):
+    """A directory is that of whose gateway ran in it first."""
+
+    def run_as(self, command):
+        env = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
+        return subprocess.run(command, capture_output=True, text=True, timeout=30, env=env)
+
+    def test_root_is_refused_where_a_service_ran_and_leaves_nothing(self):
+        service = WithoutRoot.for_test(self, gateway.BIN)
+        log = {"logging": {"output": "file", "file_path": "own.log"}}
+        daemon = Gateway.for_test(self, log, launcher=service)
+        chat = daemon.new_chat()["chat_id"]
+        daemon.stop()
+        os.remove(os.path.join(daemon.dir, "own.log"))
+        os.chown(daemon.log_file, UID, UID)  # the test's
+        done = self.run_as([os.path.join(gateway.BIN, "leasehold"), "run", "--config", daemon.config])
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn(f"leasehold.lock is of the user {UID}, who has run a gateway here", done.stderr)
+        self.assertEqual(set(owners(daemon.dir).values()), {(UID, UID)})
+        daemon.start()
+        daemon.open(chat)
+
+    def test_a_service_is_told_that_root_ran_and_root_goes_on(self):
+        service = WithoutRoot.for_test(self, gateway.BIN)
+        daemon = Gateway.for_test(self)
+        daemon.stop()
+        for path in (daemon.dir, os.path.join(daemon.dir, "run"), daemon.config):
+            os.chown(path, UID, UID)
+        done = self.run_as(service.command("leasehold", "run", "--config", daemon.config))
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn("leasehold.lock is of the user 0, who has run a gateway here", done.stderr)
+        daemon.start()
+
+    def test_root_is_warned_where_nobody_ran_yet(self):
+        daemon = Gateway.for_test(self, start=False)
+        for path in owners(daemon.dir):
+            os.chown(path, UID, UID)
+        for _ in range(2):
+            daemon.start()
+            daemon.stop()
+            self.assertIn("directory_of_another_user", daemon.log_text())
 
 
 class EmptyFile(Commands):
