@@ -21,7 +21,10 @@ struct broker *broker_new(const struct broker_hooks *hooks, const struct clock *
     b->limits = limits;
     b->keys = keys;
     b->asked_round = 1;
+    b->slice = SNAPSHOT_SLICE;
     buf_init(&b->out, DOOR_CONTROL_MAX);
+    buf_init(&b->snapshot.text, DOOR_CONTROL_MAX);
+    buf_init(&b->snapshot.held, DOOR_CONTROL_MAX);
     return b;
 }
 
@@ -35,6 +38,7 @@ static void asked_answered(struct broker *b, struct lease_node *n)
 /* Frees the node; it is in no state any more. */
 static void lease_drop(struct broker *b, struct lease_node *n)
 {
+    broker_snapshot_forget(b, n);
     asked_answered(b, n);
     broker_uncount(b, n);
     broker_await_no_more(n);
@@ -49,6 +53,7 @@ static void session_drop(struct broker *b, struct session *s)
     struct lease_node *n, *next;
     struct pending_cut *c, *next_cut;
 
+    broker_snapshot_drop(b, s);
     DL_FOREACH_SAFE (s->leases, n, next)
         lease_drop(b, n);
     DL_FOREACH_SAFE (s->cuts, c, next_cut)
@@ -75,6 +80,7 @@ void broker_free(struct broker *b)
         free(d);
     }
     heap_done(&b->due);
+    broker_snapshot_done(b);
     buf_done(&b->out);
     free(b);
 }
@@ -180,6 +186,7 @@ int broker_load_lease(struct broker *b, const struct lease *l, struct err *e)
     n->ahead_ms = b->time.ahead_ms;
     n->active_seq = l->grant_seq;
     n->session = s;
+    n->shown = b->snapshot.number; /* what is under way is of the time before */
     n->due.index = HEAP_NONE;
     n->due.tie = l->n; /* so that those that end together are written where they stand together */
     if (lease_ending(l)) { /* the door confirms with the snapshot of its next connection */
@@ -232,6 +239,7 @@ static void apply_extend(struct broker *b, struct session *s, const struct chang
 
     if (!n)
         return;
+    broker_snapshot_keep(b, n);
     lease_take(n, &c->lease);
     asked_answered(b, n);
     n->ahead_ms = b->time.ahead_ms;
@@ -247,6 +255,7 @@ static void apply_extend(struct broker *b, struct session *s, const struct chang
 
 static void mark_ending(struct broker *b, struct lease_node *n, int64_t seq, int64_t committed_us)
 {
+    broker_snapshot_keep(b, n);
     asked_answered(b, n);
     n->ending_seq = seq;
     n->ending_us = committed_us;
@@ -287,6 +296,7 @@ static void apply_revoke(struct broker *b, struct session *s, const struct chang
     if (!n)
         return;
     tell_ending(b, c->code, !n->ending_seq);
+    broker_snapshot_keep(b, n);
     lease_take(n, &c->lease);
     mark_ending(b, n, c->seq, committed_us);
 }
@@ -402,6 +412,11 @@ static void apply_one(struct broker *b, const struct change *c, int64_t committe
         broker_push_keys(b, s, c->seq);
     else if (c->kind == CHANGE_SESSION_ENDED)
         apply_ended(b, s);
+}
+
+void broker_set_slice(struct broker *b, size_t leases)
+{
+    b->slice = leases;
 }
 
 void broker_set_keys(struct broker *b, const struct keyset *keys)
@@ -523,6 +538,7 @@ void broker_tick(struct broker *b)
         b->hooks.expiring(b->hooks.ctx, batch.expiring, batch.expiring_n);
     if (batch.closed_n)
         b->hooks.closed(b->hooks.ctx, batch.closed, batch.closed_n);
+    broker_snapshot_tick(b);
     broker_waits_tick(b, now_us);
     if (now_us >= b->next_ping_us) {
         broker_doors_tick(b, now_us);
@@ -549,6 +565,8 @@ void broker_rearm(struct broker *b)
     for (w = b->waits; w; w = w->next)
         if (w->deadline_us - now_us < delay_us)
             delay_us = w->deadline_us - now_us;
+    if (b->snapshots)
+        delay_us = 0;
     b->hooks.wake(b->hooks.ctx, delay_us > 0 ? (delay_us + 999) / 1000 : 0);
 }
 

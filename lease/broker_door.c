@@ -31,6 +31,8 @@ static void door_send(struct broker *b, struct door *d, const struct door_msg *m
 
 void broker_push(struct broker *b, struct session *s, const struct door_msg *m)
 {
+    if (m->t == DOOR_OP && broker_snapshot_holds(b, s, m))
+        return;
     if (s->door)
         door_send(b, s->door, m);
 }
@@ -58,6 +60,7 @@ static void connections_gone(struct broker *b, struct session *s)
 static void session_unlink(struct broker *b, struct session *s)
 {
     s->door = NULL;
+    broker_snapshot_drop(b, s);
     connections_gone(b, s);
     b->hooks.session(b->hooks.ctx, &s->session_id, false, s->agent);
     b->hooks.event(b->hooks.ctx,
@@ -156,8 +159,7 @@ void broker_doors_tick(struct broker *b, int64_t now_us)
 
 /* --- hello ----------------------------------------------------------------------------------- */
 
-/* NULL without memory. */
-static struct key_public *keys_list(const struct broker *b, struct list *ret)
+struct key_public *broker_keys_list(const struct broker *b, struct list *ret)
 {
     size_t n = keyset_count(b->keys);
     struct key_public *keys = calloc(n + 1, sizeof *keys);
@@ -171,48 +173,11 @@ static struct key_public *keys_list(const struct broker *b, struct list *ret)
 void broker_push_keys(struct broker *b, struct session *s, int64_t seq)
 {
     struct door_msg m = {.t = DOOR_OP, .op = DOOR_OP_KEYS, .seq = seq};
-    struct key_public *keys = keys_list(b, &m.keys);
+    struct key_public *keys = broker_keys_list(b, &m.keys);
 
     if (keys) /* else the door sees the gap behind it, and asks for a snapshot */
         broker_push(b, s, &m);
     free(keys);
-}
-
-static void snapshot_send(struct broker *b, struct session *s)
-{
-    size_t allow_n = 0, consumed_n = 0;
-    struct list key_list;
-    struct lease_node *n;
-    int count;
-
-    DL_COUNT(s->leases, n, count);
-    struct door_allow *allow = calloc((size_t)count + 1, sizeof *allow);
-    struct key_public *keys = keys_list(b, &key_list);
-    struct id *consumed = calloc((size_t)count + 1, sizeof *consumed);
-    if (allow && keys && consumed) {
-        DL_FOREACH (s->leases, n) {
-            if (n->l.consumed_at)
-                consumed[consumed_n++] = n->l.lease_id;
-            if (!n->ending_seq)
-                allow[allow_n++] = (struct door_allow){.jti = n->l.lease_id,
-                                                       .exp = n->l.expires_at / 1000,
-                                                       .scope = n->l.scope,
-                                                       .mc = n->l.max_connections,
-                                                       .use = n->l.use};
-        }
-        broker_push(b, s,
-                    &(struct door_msg){.t = DOOR_SNAPSHOT,
-                                       .seq = s->seq,
-                                       .now = clock_wall_ms(b->clock),
-                                       .stale_s = b->limits->stale_after_seconds,
-                                       .seal_s = b->limits->seal_after_seconds,
-                                       .allow = {allow, allow_n},
-                                       .consumed = {consumed, consumed_n},
-                                       .keys = key_list});
-    }
-    free(allow);
-    free(keys);
-    free(consumed);
 }
 
 /* Is everything after what it has applied still known, to the door that had its snapshot from us? */
@@ -297,11 +262,20 @@ static void agent_set(struct broker *b, struct session *s, enum door_agent agent
     b->hooks.session(b->hooks.ctx, &s->session_id, s->door != NULL, agent);
 }
 
+/* What it has more than was confirmed it confirms behind what it is told now. */
+static void acked_lower(struct broker *b, struct session *s, int64_t applied)
+{
+    if (applied >= s->acked)
+        return;
+    s->acked = applied;
+    broker_await_anew(b, s);
+}
+
 static void on_hello(struct broker *b, struct door *d, const struct door_msg *m)
 {
     struct session *s = broker_session_find(b, &m->sid);
     const char *fault;
-    bool again, delta;
+    bool again;
 
     if (!s || m->ep < s->ep) { /* unknown, or an older generation: it has nothing to guard */
         door_send(b, d, &(struct door_msg){.t = DOOR_RETIRE});
@@ -325,6 +299,7 @@ static void on_hello(struct broker *b, struct door *d, const struct door_msg *m)
         struct door *old = s->door;
 
         s->door = NULL;
+        broker_snapshot_drop(b, s);
         old->session = NULL;
         door_refuse(b, old, 1001, "replaced");
     }
@@ -333,18 +308,17 @@ static void on_hello(struct broker *b, struct door *d, const struct door_msg *m)
     stranger_leave(b, d);
     if (b->hooks.known)
         b->hooks.known(b->hooks.ctx, d->conn);
-    again = !id_is_zero(&s->boot_id);
-    delta = delta_possible(s, m);
+    again = s->had_door;
+    s->had_door = true;
     s->door = d;
-    s->boot_id = m->boot_id;
-    s->acked = m->applied < s->seq ? m->applied : s->seq;
+    d->boot_id = m->boot_id;
+    acked_lower(b, s, m->applied);
     counts_set(b, s, &m->conns);
     consumed_set(b, s, &m->consumed);
-    broker_await_anew(b, s);
-    if (delta)
+    if (delta_possible(s, m))
         delta_send(b, s, m->applied);
     else
-        snapshot_send(b, s);
+        broker_snapshot_want(b, s);
     b->hooks.event(b->hooks.ctx, &(struct broker_event){.kind = BROKER_DOOR_LIVE,
                                                         .session_id = s->session_id,
                                                         .again = again});

@@ -1,6 +1,7 @@
 /* The broker's state, shared by its files: broker.c (life, changes, time), broker_door.c (doors),
- * broker_claims.c (whether what they say can be), broker_confirm.c (what they have confirmed), broker_wait.c
- * (who waits for that), broker_count.c (how many there are of what). */
+ * broker_snapshot.c (what one of them is told at first), broker_claims.c (whether what they say can be),
+ * broker_confirm.c (what they have confirmed), broker_wait.c (who waits for that), broker_count.c (how many there
+ * are of what). */
 #ifndef LEASE_BROKER_STATE_H
 #define LEASE_BROKER_STATE_H
 
@@ -21,6 +22,9 @@
 #define DOOR_HELLO_US        2000000
 #define PING_MOST_US         1000000
 #define PINGS_PER_STALE      3 /* of which one or two may be late before a door goes stale */
+
+/* Leases of a snapshot in one turn: a quarter of a millisecond. */
+#define SNAPSHOT_SLICE 512
 
 /* Control connections that have not said hello; each has DOOR_HELLO_US for it. */
 #define DOORS_UNKNOWN_MAX 1024
@@ -55,6 +59,7 @@ struct lease_node {
     bool warned;        /* `expiring` was called for this term */
     bool close_asked;   /* `closed` was called and its change has not come back yet */
     uint32_t asked;     /* round of asking in which `expired` or `closed` was called; 0: not now */
+    uint32_t shown;     /* in the snapshot of this number */
     bool counted;       /* in the broker's counts, in the state … */
     enum lease_state counted_as;
     struct lease_node *prev, *next; /* of the session */
@@ -79,6 +84,7 @@ struct door {
     int64_t opened_us, heard_us;
     int64_t time_ms; /* the gateway's time, as far as the door knows of it; 0: it has not said */
     bool said_hello;
+    struct id boot_id;        /* of its hello */
     struct door *prev, *next; /* strangers, oldest first, until then */
     UT_hash_handle hh;        /* by conn */
 };
@@ -92,10 +98,13 @@ struct session {
     struct id session_id, chat_id;
     int64_t ep;
     uint8_t secret_hash[32];
-    int64_t seq;                        /* last one committed */
-    int64_t acked;                      /* by the door */
-    struct door *door;                  /* live control connection, or NULL */
-    struct id boot_id;                  /* of the door that had its snapshot from us; zero: none */
+    int64_t seq;       /* last one committed */
+    int64_t acked;     /* by the door */
+    struct door *door; /* live control connection, or NULL */
+    struct id boot_id; /* of the door that had its snapshot from us; zero: none */
+    bool had_door;
+    bool snapshot_due; /* its door waits for one, and stands in the broker's queue */
+    struct session *snapshot_prev, *snapshot_next;
     struct door_msg recent[RECENT_OPS]; /* the op of seq n stands at n % RECENT_OPS */
     int64_t recent_from;                /* the oldest one there; 0: none */
     enum door_agent agent;
@@ -109,6 +118,22 @@ struct session {
     int64_t unrecorded;                /* messages, as last told on */
     int64_t last_cut, last_latency_us; /* of the newest acknowledged revocation, for late waiters */
     UT_hash_handle hh;
+};
+
+/* The snapshot that is being written: of the first session in the queue, as of entry `seq` of its log. */
+struct snapshot {
+    bool begun;
+    uint32_t number;
+    int64_t seq;
+    size_t allowed;          /* leases in it so far */
+    struct lease_node *next; /* to be looked at */
+    struct buf text;
+    struct buf held; /* entries of the log behind `seq`, each encoded and ended by a line feed */
+    struct id *consumed;
+    size_t consumed_n, consumed_size;
+    struct key_public *keys;
+    struct list key_list;
+    bool failed; /* no memory */
 };
 
 /* The wall clock, which may be set back; leases end as if it had not been. What it was set back by is
@@ -140,6 +165,9 @@ struct broker {
     size_t doors_unknown, connections;
     size_t state[LEASE_STATES]; /* leases in it */
     int64_t next_ping_us;
+    struct session *snapshots; /* whose doors wait for one, oldest first */
+    struct snapshot snapshot;
+    size_t slice;   /* leases of it that are looked at in one turn */
     struct buf out; /* scratch of encoded messages */
 };
 
@@ -167,6 +195,20 @@ void broker_push_op(struct broker *b, struct session *s, const struct door_msg *
 
 /* The keys of now, as entry `seq` of the session's log. */
 void broker_push_keys(struct broker *b, struct session *s, int64_t seq);
+
+/* The public keys of now, to be freed; NULL without memory. */
+struct key_public *broker_keys_list(const struct broker *b, struct list *ret);
+
+/* Snapshots (broker_snapshot.c). `want`: the session's door has just come. `drop`: it has gone. `keep`: to be
+ * called before what a snapshot says of a lease changes, or it goes. `holds`: does the snapshot that is due
+ * take this entry of the log, so that it must not be sent now? */
+void broker_snapshot_want(struct broker *b, struct session *s);
+void broker_snapshot_drop(struct broker *b, struct session *s);
+void broker_snapshot_keep(struct broker *b, struct lease_node *n);
+void broker_snapshot_forget(struct broker *b, struct lease_node *n);
+bool broker_snapshot_holds(struct broker *b, struct session *s, const struct door_msg *op);
+void broker_snapshot_tick(struct broker *b);
+void broker_snapshot_done(struct broker *b);
 
 void broker_doors_tick(struct broker *b, int64_t now_us);
 

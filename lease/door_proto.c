@@ -92,6 +92,8 @@ static const struct field hello[] = {
     {0}};
 static const struct field snapshot[] = {
     TYPE, INT(seq), INT(now), FROM_1(stale_s), FROM_1(seal_s), ALLOW, CONSUMED, KEYS, {0}};
+static const struct field snapshot_rest[] = {TYPE,           INT(seq), INT(now), FROM_1(stale_s),
+                                             FROM_1(seal_s), CONSUMED, KEYS,     {0}};
 static const struct field delta[] = {TYPE,           INT(from), INT(seq), INT(now), FROM_1(stale_s),
                                      FROM_1(seal_s), {0}};
 static const struct field op_grant[] = {TYPE,  FROM_1(seq), OP,  JTI, FROM_1(exp),
@@ -198,12 +200,11 @@ const char *door_close_reason(int code)
     }
 }
 
-void door_msg_encode(const struct door_msg *m, struct buf *out)
+static void encode(const struct field *fields, const struct door_msg *m, struct buf *out)
 {
     struct wire_key keys[KEYS_MAX];
     struct wire_msg w = {.m = *m, .keys = {.items = keys}};
     struct key_public *from = m->keys.items;
-    const struct field *fields = msg_fields(m->t, m->op);
 
     if (!fields || m->keys.n > KEYS_MAX) {
         out->failed = true;
@@ -214,6 +215,34 @@ void door_msg_encode(const struct door_msg *m, struct buf *out)
             .kid = from[i].kid, .x = from[i].x, .y = from[i].y, .retired_at = from[i].retired_at};
     w.keys.n = m->keys.n;
     json_encode(fields, &w, out);
+}
+
+void door_msg_encode(const struct door_msg *m, struct buf *out)
+{
+    encode(msg_fields(m->t, m->op), m, out);
+}
+
+void door_snapshot_begin(struct buf *out)
+{
+    buf_add_str(out, "{\"allow\":[");
+}
+
+void door_snapshot_allow(const struct door_allow *a, bool first, struct buf *out)
+{
+    if (!first)
+        buf_add_char(out, ',');
+    json_encode(allow_fields, a, out);
+}
+
+void door_snapshot_end(const struct door_msg *m, struct buf *out)
+{
+    size_t at;
+
+    buf_add_char(out, ']');
+    at = out->len;
+    encode(snapshot_rest, m, out);
+    if (buf_ok(out))
+        out->data[at] = ','; /* its members go on where the others end */
 }
 
 /* Moves the keys of the wire into m->keys; their lengths were checked by the table. */

@@ -111,8 +111,11 @@ void broker_retire(struct broker *b, const struct id *session_id);
 void broker_put_done(struct broker *b, const struct id *session_id, int64_t n, const char *artifact,
                      const char *fault);
 
-/* Time has passed: expiry (bounded batches), pings, unconfirmed leases, waits. */
+/* Time has passed: expiry (bounded batches), pings, unconfirmed leases, waits; and parts of snapshots. */
 void broker_tick(struct broker *b);
+
+/* Leases of a snapshot that are written in one turn: for simulations, whose sessions have few. */
+void broker_set_slice(struct broker *b, size_t leases);
 
 /* --- questions ------------------------------------------------------------------------------- */
 

@@ -137,6 +137,11 @@ struct door_msg {
 /* Appends the message as JSON, members of its type only. */
 void door_msg_encode(const struct door_msg *m, struct buf *out);
 
+/* A SNAPSHOT in parts: the beginning, each entry of its allow-set, then the rest of *m. */
+void door_snapshot_begin(struct buf *out);
+void door_snapshot_allow(const struct door_allow *a, bool first, struct buf *out);
+void door_snapshot_end(const struct door_msg *m, struct buf *out);
+
 /* Decodes and checks: members that the type needs must be there. *ret is zeroed first. */
 int door_msg_decode(const char *text, size_t len, struct arena *arena, struct door_msg *ret,
                     struct err *e) MUST_CHECK;

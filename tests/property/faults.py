@@ -75,6 +75,18 @@ FAULTS = [
         "(FAULT(@) || s->recent[s->seq % RECENT_OPS].seq == s->seq));",
     ),
     (
+        "what the log says while a snapshot is under way is lost",
+        "lease/broker_snapshot.c",
+        "while (s->door && at < held->len)",
+        "while (!FAULT(@) && s->door && at < held->len)",
+    ),
+    (
+        "a snapshot shows some of what has changed while it was under way",
+        "lease/broker_snapshot.c",
+        "if (b->snapshot.begun && n->session == b->snapshots)",
+        "if (!FAULT(@) && b->snapshot.begun && n->session == b->snapshots)",
+    ),
+    (
         "new keys do not reach the door",
         "lease/door/core.c",
         "return keys_swap(c, &m->keys, e);\n    }",

@@ -186,10 +186,13 @@ static void on_event(void *ctx, const struct broker_event *ev)
         sim_fail(ctx, "honest doors", "%s", ev->verdict);
 }
 
+/* A turn takes its time: what comes meanwhile comes between two parts of what the broker does in parts. */
 static void on_wake(void *ctx, int64_t delay_ms)
 {
     struct sim *s = ctx;
 
+    if (!delay_ms)
+        delay_ms = rng_range(&s->rng, 0, 20);
     s->gw.wake_at_us = s->boot_us + delay_ms * MS;
 }
 
@@ -206,7 +209,11 @@ static struct broker *broker_make(struct sim *s)
                                  .event = on_event,
                                  .wake = on_wake};
 
-    return broker_new(&hooks, &s->clock, &s->policy, &s->limits, s->gw.keys);
+    struct broker *b = broker_new(&hooks, &s->clock, &s->policy, &s->limits, s->gw.keys);
+
+    if (b)
+        broker_set_slice(b, (size_t)rng_range(&s->rng, 1, 3));
+    return b;
 }
 
 /* --- writes ------------------------------------------------------------------------------------ */
