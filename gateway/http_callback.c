@@ -406,7 +406,7 @@ void server_reply(struct server *s, uint64_t conn, struct http_reply *reply)
         buf_done(&reply->body);
     }
     if (!streams) {
-        conn_flush(c);
+        conn_flush_gathered(c);
     }
 }
 

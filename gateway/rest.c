@@ -11,9 +11,10 @@
 #include "route.h"
 #include "trace.h"
 
-#define ANSWER_CAP (8u * 1024 * 1024)
-#define EXTRA_CAP  4096
-#define EXTRA_MORE 160 /* what extra_headers adds at most */
+#define ANSWER_CAP   (8u * 1024 * 1024)
+#define ANSWER_USUAL 1536 /* a lease with its token, without growing */
+#define EXTRA_CAP    4096
+#define EXTRA_MORE   160 /* what extra_headers adds at most */
 
 /* --- answer ---------------------------------------------------------------------------------- */
 
@@ -51,6 +52,7 @@ static void body_write(const struct call *c, struct http_reply *reply)
         buf_add_str(&reply->body, c->raw);
     } else if (c->op->out) {
         reply->content_type = "application/json";
+        buf_reserve(&reply->body, ANSWER_USUAL);
         json_encode(c->op->out, c->result, &reply->body);
     }
 }

@@ -35,7 +35,8 @@ int threads_make(struct services *s, size_t queue_max, struct err *e)
     s->slow = s->runtime ? metered(s, METER_SLOW, "slow", SLOW_THREADS, queue_max, e) : NULL;
     s->scrape = s->slow ? lane_new("scrape", 1, SCRAPES_MAX, in, e) : NULL;
     s->body = s->scrape ? lane_new("body", BODY_THREADS, SIZE_MAX, in, e) : NULL;
-    s->sign = s->body ? lane_new("sign", cpus, SIZE_MAX, in, e) : NULL;
+    /* Half of them: signatures are made beside the commit, and the loop and the writer go on. */
+    s->sign = s->body ? lane_new("sign", (cpus + 1) / 2, SIZE_MAX, in, e) : NULL;
     /* As the body lane, it takes a job of every stream. */
     s->object = s->sign ? metered(s, METER_OBJECT, "object", OBJECT_THREADS, SIZE_MAX, e) : NULL;
     if (!s->object ||

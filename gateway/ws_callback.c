@@ -137,6 +137,7 @@ static void frame_send(struct conn *c, enum ws_opcode opcode, const char *data, 
     uint8_t header[WS_HEADER_OUT_MAX];
     struct buf b;
     buf_init(&b, WS_HEADER_OUT_MAX + len);
+    buf_reserve(&b, WS_HEADER_OUT_MAX + len);
     buf_add(&b, header,
             ws_frame_put(header, &(struct ws_frame){.fin = true, .opcode = opcode, .len = len}));
     buf_add(&b, data, len);

@@ -7,7 +7,8 @@
 #include "keyset.h"
 
 /* Of a payload: three quarters of what the header and the signature leave of TOKEN_MAX. */
-#define PAYLOAD_MAX 1300
+#define PAYLOAD_MAX   1300
+#define PAYLOAD_USUAL 640 /* without growing */
 
 static void add_scope(struct buf *out, unsigned bits)
 {
@@ -79,6 +80,7 @@ static size_t format_token(const char *kid, const struct token_claims *claims,
     struct buf payload;
 
     buf_init(&payload, PAYLOAD_MAX);
+    buf_reserve(&payload, PAYLOAD_USUAL);
     add_claims(&payload, claims);
     if (header_len > 0 && buf_ok(&payload)) {
         n = base64url_encode((const uint8_t *)header, header_len, out);

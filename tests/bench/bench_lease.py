@@ -227,8 +227,8 @@ def bench_memory(ours, etcd):
 def bench_grants(ours, etcd, seconds, rounds):
     rest, ws, peer = [], [], []
     for _ in range(rounds):
-        peer.append(etcd.granted("http", seconds)[0])
-        rest.append(ours.granted("http", seconds)[0])
+        peer.append(etcd.load("http", seconds, etcd.grant_lines()))
+        rest.append(ours.load("http", seconds, ours.grant_lines()))
         ws.append(ours.load("ws", seconds, ours.ws_lines(), connections=WS_CONNECTIONS))
     unit = f"durable signed leases a second, {IN_FLIGHT} in flight"
     more = {"sessions": SESSIONS}
