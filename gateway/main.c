@@ -375,29 +375,66 @@ static int read_words(int argc, char **argv, int from, struct words *w)
     return 0;
 }
 
-static bool wants_help(int argc, char **argv)
+static bool is_command(const char *name)
 {
-    for (int i = 1; i < argc; i++)
-        if (!strcmp(argv[i], "--help"))
+    static const char *const others[] = {"init", "backup", "clock-reset", "version", "help"};
+
+    for (const struct command *c = commands; c->name; c++)
+        if (!strcmp(c->name, name))
             return true;
-    return !strcmp(argv[1], "-h") || !strcmp(argv[1], "help");
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (!strcmp(others[i], name))
+            return true;
+    return false;
+}
+
+/* "--help" anywhere is taken out of the line; what else stands there must make sense. */
+static bool take_help(int *argc, char **argv)
+{
+    int n = 1;
+
+    for (int i = 1; i < *argc; i++)
+        if (strcmp(argv[i], "--help") && (i > 1 || strcmp(argv[i], "-h")))
+            argv[n++] = argv[i];
+    bool found = n < *argc;
+    *argc = n;
+    return found;
+}
+
+static int show_help(const char *command)
+{
+    if (command && !is_command(command))
+        return bad_usage("there is no command", command);
+    return fputs(usage, stdout) < 0;
+}
+
+static int show_version(int argc, char **argv)
+{
+    return argc > 2 ? bad_usage("version stands alone; unexpected:", argv[2])
+                    : puts("leasehold " LEASEHOLD_VERSION) < 0;
+}
+
+static int read_line(int argc, char **argv)
+{
+    struct words w = {.name = "run"};
+    bool help = take_help(&argc, argv), named = argc > 1 && argv[1][0] != '-';
+    int rc;
+
+    if (argc < 2)
+        return help ? show_help(NULL) : bad_usage("what shall I do?", NULL);
+    if (!strcmp(argv[1], "help"))
+        return argc > 3 ? bad_usage("help takes one command; unexpected:", argv[3])
+                        : show_help(argc == 3 ? argv[2] : NULL);
+    if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-v") || !strcmp(argv[1], "version"))
+        return help && argc == 2 ? show_help(NULL) : show_version(argc, argv);
+    if (named)
+        w.name = argv[1];
+    rc = read_words(argc, argv, named ? 2 : 1, &w);
+    return rc ? rc : help ? show_help(w.name) : run_command(&w);
 }
 
 int main(int argc, char **argv)
 {
-    struct words w = {.name = "run"};
-    int rc;
-
     umask(077);
-    (void)signal(SIGXFSZ, SIG_IGN); /* a write past a limit of files just fails */
-    if (argc < 2)
-        return bad_usage("what shall I do?", NULL);
-    if (wants_help(argc, argv))
-        return fputs(usage, stdout) < 0;
-    if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-v") || !strcmp(argv[1], "version"))
-        return puts("leasehold " LEASEHOLD_VERSION) < 0;
-    if (argv[1][0] != '-')
-        w.name = argv[1];
-    rc = read_words(argc, argv, argv[1][0] != '-' ? 2 : 1, &w);
-    return rc ? rc : run_command(&w);
+    return read_line(argc, argv);
 }

@@ -243,8 +243,12 @@ static int run_command(const struct command *c, const struct options *o)
     return code;
 }
 
-static int show_version(void)
+/* `more` words behind it. */
+static int show_version(int more)
 {
+    if (more > 0) {
+        return usage_error(NULL, "the version is shown alone: one argument too many");
+    }
     puts("leasectl " LEASEHOLD_VERSION);
     return EXIT_OK;
 }
@@ -256,6 +260,9 @@ static int show_help(int argc, char *const *argv)
     const struct command *c = find_command(argc, argv, &words);
     if (argc > 0 && c == NULL && !(argc == 1 && is_group(argv[0]))) {
         return no_command(argc, argv);
+    }
+    if (c != NULL && argc > words) {
+        return usage_error(c, "one argument too many");
     }
     if (c != NULL) {
         print_help(c, stdout);
@@ -277,8 +284,11 @@ static int run_line(int argc, char *const *argv)
     }
     argc -= used;
     argv += used;
-    if (options_has(&o, "--version") || (argc == 1 && strcmp(argv[0], "version") == 0)) {
-        return show_version();
+    if (argc > 0 && strcmp(argv[0], "version") == 0) {
+        return show_version(argc - 1);
+    }
+    if (options_has(&o, "--version")) {
+        return show_version(argc);
     }
     if (argc == 0 && options_has(&o, "--help")) {
         return show_help(0, argv);
@@ -293,6 +303,9 @@ static int run_line(int argc, char *const *argv)
     }
     if (options_parse(c->opts, global_opts, argc - words, argv + words, &o, &used, &e) < 0) {
         return usage_error(c, e.msg);
+    }
+    if (options_has(&o, "--version")) {
+        return show_version(words);
     }
     if (options_has(&o, "--help")) {
         print_help(c, stdout);

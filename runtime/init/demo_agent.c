@@ -30,8 +30,12 @@ static int write_all(const char *data, size_t len)
     return 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1) {
+        fprintf(stderr, "usage: demo-agent\nEchoes each line; it takes no words: %s\n", argv[1]);
+        return 2;
+    }
     struct sigaction term = {.sa_handler = on_term};
     if (sigaction(SIGTERM, &term, NULL) < 0) {
         perror("demo-agent: sigaction");

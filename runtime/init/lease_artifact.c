@@ -97,13 +97,14 @@ static const char usage[] =
     "usage: lease-artifact PATH [NAME]\n"
     "\n"
     "Stores a file of the chat as an artifact, as NAME if that is given, and prints its id.\n"
+    "A PATH that begins with a dash is written ./-….\n"
     "Exit status: 0 stored, 1 not, 2 usage.\n";
 
 int main(int argc, char **argv)
 {
     if (usage_is_wanted(argc, argv))
         return fputs(usage, stdout) < 0 || fflush(stdout) != 0;
-    if (argc < 2 || argc > 3 || argv[1][0] == '\0') {
+    if (argc < 2 || argc > 3 || argv[1][0] == '\0' || argv[1][0] == '-') {
         fputs(usage, stderr);
         return 2;
     }

@@ -219,7 +219,7 @@ int main(int argc, char **argv)
         return run(name, argv + 1);
     if (usage_is_wanted(argc, argv))
         return fputs(usage, stdout) < 0 || fflush(stdout) != 0;
-    if (argc < 2) {
+    if (argc < 2 || argv[1][0] == '-') { /* a tool of such a name has its link */
         fputs(usage, stderr);
         return 2;
     }
