@@ -10,6 +10,7 @@
 
 #include "file_sums.h"
 #include "files.h"
+#include "leasehold/chatdir.h"
 #include "leasehold/file_name.h"
 #include "leasehold/json.h"
 #include "ops.h"
@@ -71,7 +72,7 @@ static void row_follow(struct file *f, const struct file_look *l, const char *na
     }
     f->sha256[0] = '\0';
     f->stamp = *stamp;
-    f->size_bytes = stamp->size_bytes;
+    f->size_bytes = chatdir_size_shown(stamp->size_bytes);
     f->last_update_at = stamp->mtime_ns / 1000000;
     if (f->last_update_at > now || f->last_update_at < 0)
         f->last_update_at = now; /* an agent may set any time */

@@ -36,7 +36,7 @@ static int look_at(void *ctx, const struct chatdir_entry *f, struct err *e)
                                .name = f->name,
                                .is_top = f->depth == 0,
                                .used_at = at,
-                               .size_bytes = f->st->st_size,
+                               .size_bytes = chatdir_size_shown(f->st->st_size),
                                .ctime_ns = (int64_t)f->st->st_ctim.tv_sec * 1000000000 +
                                            f->st->st_ctim.tv_nsec,
                                .is_last_name = f->st->st_nlink == 1},

@@ -14,6 +14,7 @@
 
 #include "chatfiles.h"
 #include "hex.h"
+#include "leasehold/chatdir.h"
 #include "leasehold/file_name.h"
 
 #define HASH_BLOCK (256 * 1024)
@@ -202,7 +203,7 @@ int chatfiles_stat(const struct chatfiles *d, const char *name, struct file_stam
 void file_gone_of(const struct stat *st, struct file_gone *ret)
 {
     *ret = (struct file_gone){
-        .bytes = st->st_nlink == 1 ? st->st_size : 0,
+        .bytes = st->st_nlink == 1 ? chatdir_size_shown(st->st_size) : 0,
         .ctime_ns = (int64_t)st->st_ctim.tv_sec * NS_PER_S + st->st_ctim.tv_nsec,
     };
 }

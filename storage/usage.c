@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "leasehold/artifacts.h"
+#include "leasehold/chatdir.h"
 #include "stmt.h"
 #include "store.h"
 
@@ -123,7 +124,9 @@ int store_usage_add(struct store_tx *tx, const struct id *user_id, int64_t delta
                        (long long)u.used_bytes, (long long)u.quota_bytes);
     }
     /* Only what was counted is taken off: less than nothing is a fault, which a scan mends. */
-    int64_t used = delta_bytes < -u.used_bytes ? 0 : u.used_bytes + delta_bytes;
+    int64_t used = delta_bytes < -u.used_bytes                      ? 0
+                   : delta_bytes > CHATDIR_USAGE_MAX - u.used_bytes ? CHATDIR_USAGE_MAX
+                                                                    : u.used_bytes + delta_bytes;
     return delta_bytes != 0 ? put(tx, user_id, used, delta_bytes > 0, e) : 0;
 }
 

@@ -41,6 +41,12 @@ struct chatdir_usage {
  * Never more than CHATDIR_USAGE_MAX, of which sums can still be made. What agents change meanwhile may be
  * counted or not. */
 #define CHATDIR_USAGE_MAX (INT64_C(1) << 53) /* what JSON takes for an integer */
+
+/* A size as it is shown and summed: some file systems let a file have more. */
+static inline int64_t chatdir_size_shown(int64_t size)
+{
+    return size < CHATDIR_USAGE_MAX ? size : CHATDIR_USAGE_MAX;
+}
 int chatdir_usage(const char *root, const struct id *user_id, struct chatdir_usage *ret,
                   struct err *e) MUST_CHECK;
 
