@@ -133,6 +133,8 @@ void bot_reply(struct call *c)
     if (!bot) /* it has gone: nobody is there for the answer */
         return;
     bot->calls--;
+    if (server_ws_waiting(c->s->server, c->conn) == SIZE_MAX)
+        return; /* it is being closed: what is written for nobody would only keep the close waiting */
     if (c->rc)
         send_error(c, &c->e);
     else
