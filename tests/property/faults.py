@@ -167,9 +167,9 @@ FAULTS = [
     ),
     (
         "a snapshot names what has ended",
-        "lease/broker_door.c",
-        "if (!n->ending_seq)",
-        "if (FAULT(@) || !n->ending_seq)",
+        "lease/broker_snapshot.c",
+        "if (n->ending_seq)\n        return;",
+        "if (n->ending_seq && !FAULT(@))\n        return;",
     ),
     (
         "a door of a lower generation is taken for the session's",
@@ -180,8 +180,9 @@ FAULTS = [
     (
         "the broker takes a HELLO for a confirmation of everything",
         "lease/broker_door.c",
-        "m->applied < s->seq ? m->applied : s->seq;",
-        "m->applied < s->seq && !FAULT(@) ? m->applied : s->seq;",
+        "if (applied >= s->acked)\n        return;",
+        "if (FAULT(@)) {\n        s->acked = s->seq;\n        broker_await_anew(b, s);\n        return;\n    }\n"
+        "    if (applied >= s->acked)\n        return;",
     ),
     (
         "the use of a `once` lease is not made durable",
