@@ -259,7 +259,8 @@ static void mark_ending(struct broker *b, struct lease_node *n, int64_t seq, int
     asked_answered(b, n);
     n->ending_seq = seq;
     n->ending_us = committed_us;
-    (void)heap_put(&b->due, &n->due, dead_at_ms(b, n));
+    if (dead_at_ms(b, n) < n->due.key) /* else it is moved when it comes up, if it is there still */
+        (void)heap_put(&b->due, &n->due, dead_at_ms(b, n));
     broker_count_lease(b, n);
     broker_await(n->session, n);
 }
@@ -414,11 +415,6 @@ static void apply_one(struct broker *b, const struct change *c, int64_t committe
         apply_ended(b, s);
 }
 
-void broker_set_slice(struct broker *b, size_t leases)
-{
-    b->slice = leases;
-}
-
 void broker_set_keys(struct broker *b, const struct keyset *keys)
 {
     b->keys = keys;
@@ -474,7 +470,9 @@ static void due_sort(struct broker *b, struct lease_node *n, int64_t now_ms,
 {
     int64_t again = now_ms + STORE_RETRY_MS;
 
-    if (n->ending_seq) {
+    if (n->ending_seq && dead_at_ms(b, n) > now_ms) {
+        again = dead_at_ms(b, n);
+    } else if (n->ending_seq) {
         batch->closed[batch->closed_n++] = n->l.lease_id;
         ask(b, n);
     } else if (n->l.expires_at + n->ahead_ms + EXPIRED_HEARD_MS <= now_ms) {
@@ -503,8 +501,10 @@ static void due_collect(struct broker *b, int64_t now_ms, struct due_batch *batc
         b->asked = 0; /* those writes have failed: each lease is due again by itself */
         b->asked_round++;
     }
-    while (batch->expiring_n < BROKER_BATCH && batch->expired_n < BROKER_BATCH &&
-           batch->closed_n < BROKER_BATCH && !asked_until_us(b)) {
+    for (size_t looked = 0;
+         looked < LOOKED_MAX && batch->expiring_n < BROKER_BATCH &&
+         batch->expired_n < BROKER_BATCH && batch->closed_n < BROKER_BATCH && !asked_until_us(b);
+         looked++) {
         struct heap_node *h = heap_min(&b->due);
 
         if (!h || h->key > now_ms)

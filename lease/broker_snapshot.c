@@ -191,6 +191,11 @@ bool broker_snapshot_holds(struct broker *b, struct session *s, const struct doo
     return true;
 }
 
+void broker_set_slice(struct broker *b, size_t leases)
+{
+    b->slice = leases;
+}
+
 void broker_snapshot_done(struct broker *b)
 {
     buf_done(&b->snapshot.text);

@@ -14,6 +14,7 @@
  * time. */
 #define STORE_RETRY_MS 5000
 #define ASKED_MAX      (8 * BROKER_BATCH)
+#define LOOKED_MAX     (3 * BROKER_BATCH) /* leases whose time has come, in one turn */
 
 /* How long a door may leave a push unacknowledged before its leases show as unconfirmed, and how
  * long a control connection may be silent or unauthenticated. */

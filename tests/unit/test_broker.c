@@ -211,6 +211,33 @@ static void a_wait_ends_with_its_time_or_with_the_session(void **state)
     assert_int_equal(gone.calls, 1);
 }
 
+/* All of a session: they keep their places in the heap, as their door confirms them long before. */
+static void many_that_end_and_are_not_confirmed_come_up_in_bounded_turns(void **state)
+{
+    struct fixture *f = *state;
+    const int n = 4 * BROKER_BATCH;
+
+    for (int i = 0; i < n; i++)
+        grant(f, 100, i + 1);
+    apply(f, &(struct change){
+                 .kind = CHANGE_REVOKE_ALL, .seq = n + 1, .code = 4403, .sandbox = f->sandbox});
+    f->wall_ms += 100000; /* what they would have run out at */
+    broker_tick(f->broker);
+    assert_int_equal(f->wake_ms, 0);
+    broker_tick(f->broker);
+    assert_true(f->wake_ms > 0);
+    assert_int_equal(f->expired_n, 0);
+    assert_int_equal(f->closed_n, 0);
+    f->wall_ms += 20000 - 1; /* skew and seal: something may hold their tokens */
+    broker_tick(f->broker);
+    assert_int_equal(f->closed_n, 0);
+    f->wall_ms += 1;
+    for (size_t turn = 1; turn <= 2; turn++) {
+        broker_tick(f->broker);
+        assert_int_equal(f->closed_n, turn * BROKER_BATCH);
+    }
+}
+
 #define OWED (8 * (size_t)BROKER_BATCH) /* leases that the store is asked for at most */
 
 static void expiry_comes_in_bounded_batches_and_is_asked_for_again(void **state)
@@ -723,6 +750,7 @@ int main(void)
         T(a_wait_ends_with_its_time_or_with_the_session),
         T(leases_that_end_together_are_asked_for_in_the_order_of_their_issue),
         T(expiries_that_are_never_answered_do_not_keep_the_others_from_it),
+        T(many_that_end_and_are_not_confirmed_come_up_in_bounded_turns),
         T(expiry_comes_in_bounded_batches_and_is_asked_for_again),
         T(a_renewed_lease_does_not_expire_at_its_first_time),
         T(a_clock_that_is_set_back_gives_no_lease_more_time),
