@@ -42,7 +42,7 @@ class Orphans:
         return [i for i in items if i["reason"] == "orphan"]
 
     def test_what_an_older_backup_does_not_know_is_told_and_removed_a_grace_later(self):
-        self.make({"retention": {"interval_seconds": 1, "artifact_delivered_grace_seconds": 3}})
+        self.make({"retention": {"interval_seconds": 1, "artifact_delivered_grace_seconds": 5}})
         kept = self.put(b"kept")
         lost = self.lose(lambda: self.put(b"lost, " * 10))
         self.gateway.start()

@@ -158,7 +158,7 @@ class Life:
         self.gateway.expect(403, "GET", at + "/download", key=viewer)
 
     def test_what_was_delivered_is_deleted_behind_its_grace(self):
-        self.make({"retention": {"interval_seconds": 1, "artifact_delivered_grace_seconds": 2}})
+        self.make({"retention": {"interval_seconds": 1, "artifact_delivered_grace_seconds": 4}})
         artifact = self.put(b"x" * 1000)
         before = self.used()
         failed = self.deliver(artifact, "failed", detail="no such address")
@@ -188,7 +188,7 @@ class Life:
         self.make(
             {
                 "retention": {"interval_seconds": 1, "artifact_ttl_seconds": 1},
-                "objects": {"presign_seconds": 5},
+                "objects": {"presign_seconds": 8},
             }
         )
         artifact = self.put(b"held")
@@ -328,7 +328,7 @@ class OnDisk(Life, ArtifactsOnDisk):
 
 class InS3(Life, ArtifactsInBucket):
     def test_a_deleted_one_outlives_the_links_to_it(self):
-        self.make({"objects": {"presign_seconds": 3}, **SOON})
+        self.make({"objects": {"presign_seconds": 6}, **SOON})
         artifact = self.put(b"x")
         url = self.link(artifact)["url"]
         self.gateway.expect(204, "DELETE", f"/artifacts/{artifact['artifact_id']}")

@@ -17,7 +17,7 @@ from unittest import mock
 import ws
 from gateway import Gateway
 from metrics import Metrics
-from waiting import wait_for
+from waiting import PATIENCE_S, wait_for
 
 HOG = """
 import os, socket, sys
@@ -135,7 +135,7 @@ class SubvertedDoor(Base):
                 yield from re.findall(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", text)
 
     def link(self, secret, conns=()):
-        link = ws.WsClient.connect(self.path, path="/api/v1/door", timeout=10,
+        link = ws.WsClient.connect(self.path, path="/api/v1/door", timeout=PATIENCE_S,
                                    protocols=["leasehold.control.v1"])
         self.addCleanup(link.close)
         link.send_text(json.dumps({
@@ -148,7 +148,7 @@ class SubvertedDoor(Base):
         for secret in {s.decode() for s in self.secrets()}:
             link = self.link(secret)
             try:
-                if json.loads(link.recv(10)[1])["t"] in ("SNAPSHOT", "DELTA"):
+                if json.loads(link.recv()[1])["t"] in ("SNAPSHOT", "DELTA"):
                     return link, secret
             except ws.WsClosed:
                 pass
@@ -169,14 +169,14 @@ class SubvertedDoor(Base):
         ):
             for message in said:
                 link.send_text(json.dumps(message))
-            self.assertEqual(link.wait_closed(10), 1002)
+            self.assertEqual(link.wait_closed(), 1002)
             actor, what, outcome, _ = self.until(self.told)[0]
             self.assertEqual((actor, what, outcome),
                              ("door:" + self.session, "sandbox:" + self.session, "failed"))
             self.until(lambda why=why: any(t[3].startswith(why) for t in self.told()))
             self.assertEqual(Metrics.of(self.gateway)["leasehold_door_connections"], 0)
             link = self.link(secret)
-        self.assertEqual(self.link(secret, [{"jti": jti, "n": 8}]).wait_closed(10), 1002)
+        self.assertEqual(self.link(secret, [{"jti": jti, "n": 8}]).wait_closed(), 1002)
         self.assertEqual(len(self.until(lambda: len(self.told()) == 4 and self.told())), 4)
         os.kill(self.pid, signal.SIGCONT)  # the true one comes back, and serves
         self.gateway.connect(self.grant).close()

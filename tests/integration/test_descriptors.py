@@ -12,11 +12,13 @@ import unittest
 import urllib.parse
 from unittest import mock
 
+import ports
 from gateway import Gateway, GatewayError
 from waiting import until
 
 LIMIT = 256  # the fewest the daemon takes
 SILENT = 400  # more than such a daemon has descriptors
+SEAL_S = 8
 
 
 def limited(soft, hard=None):
@@ -25,11 +27,6 @@ def limited(soft, hard=None):
     limit = functools.partial(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
     popen = functools.partial(subprocess.Popen, preexec_fn=limit)
     return mock.patch("subprocess.Popen", popen)
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
 
 
 class Silence:
@@ -88,7 +85,8 @@ class Silence:
 
 class Flood(unittest.TestCase):
     def setUp(self):
-        self.gateway = Gateway.for_test(self, {"http": {"port": free_port()}}, start=False)
+        lease = {"stale_after_seconds": 3, "seal_after_seconds": SEAL_S}
+        self.gateway = Gateway.for_test(self, {"http": {"port": ports.reserve()}, "lease": lease}, start=False)
         self.start()
         self.port = urllib.parse.urlsplit(self.gateway.url).port
 
@@ -101,7 +99,7 @@ class Flood(unittest.TestCase):
 
     def assert_talks(self, client, text):
         client.send_text(text)
-        self.assertIn(text.encode(), client.recv(10)[1])
+        self.assertIn(text.encode(), client.recv()[1])
 
     def test_silent_clients_keep_no_door_out(self):
         _, grant = self.open()
@@ -119,11 +117,10 @@ class Flood(unittest.TestCase):
         sandbox, grant = self.open()
         client = self.gateway.connect(grant)
         self.addCleanup(client.close)
-        seal_s = 15  # of the configuration that init writes
         with Silence(self.port):
             self.gateway.kill9()
             self.start()
-            end = time.monotonic() + seal_s + 5
+            end = time.monotonic() + SEAL_S + 5
             while time.monotonic() < end:
                 self.assert_talks(client, "still there")
                 time.sleep(0.5)
@@ -189,7 +186,7 @@ class ControlSocket(unittest.TestCase):
         _, other = self.open()
         self.gateway.connect(other).close()
         client.send_text("still there")
-        self.assertIn(b"still there", client.recv(10)[1])
+        self.assertIn(b"still there", client.recv()[1])
         self.assertTrue(self.check(200))
         self.assertEqual(self.gateway.stop(), 0)
         self.assertFalse(os.path.exists(self.path))

@@ -15,10 +15,11 @@ import urllib.parse
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "soak"))
 
 import docker_many
+import ports
 from docker import Docker, busybox, glibc, musl, scratch, tar_of
 from gateway import BIN
 from registry import Registry
-from waiting import wait_for
+from waiting import PATIENCE_S, wait_for
 
 ECHO = ["/bin/sh", "-c", 'while read -r l; do echo "$l"; done']
 SHELL = ["/bin/sh", "-c", 'while read -r line; do eval "$line" 2>&1; done']
@@ -61,7 +62,7 @@ class DockerTest(unittest.TestCase):
     def session(self, session_id):
         return self.gateway.expect(200, "GET", f"/sandboxes/{session_id}")
 
-    def wait_status(self, session_id, status, seconds=20):
+    def wait_status(self, session_id, status, seconds=PATIENCE_S):
         wait_for(
             self,
             f"{status}, is {self.session(session_id)}",
@@ -74,7 +75,7 @@ class DockerTest(unittest.TestCase):
         client = self.gateway.connect(grant)
         self.addCleanup(client.close)
         client.send_text(line)
-        return client.recv(20)[1].decode()
+        return client.recv()[1].decode()
 
     def assert_nothing_left(self):
         self.assertEqual(self.docker.of_gateway(self.gateway), [])
@@ -424,13 +425,13 @@ class Outages(DockerTest):
         client = self.gateway.connect(grant)
         self.docker.kill()
         client.send_text("still")
-        self.assertEqual(client.recv(20)[1], b"still")
+        self.assertEqual(client.recv()[1], b"still")
         again, _ = self.gateway.open(self.chat)
         self.assertEqual(again["session_id"], sandbox["session_id"])
         self.docker.start()
         wait_for(self, "readiness", lambda: self.readyz()[0] == 200)
         client.send_text("and again")
-        self.assertEqual(client.recv(20)[1], b"and again")
+        self.assertEqual(client.recv()[1], b"and again")
         self.assertEqual(self.session(sandbox["session_id"])["status"], "running")
         self.gateway.expect(200, "POST", f"/sandboxes/{sandbox['session_id']}/stop", {})
         self.assert_nothing_left()
@@ -443,7 +444,7 @@ class Outages(DockerTest):
         pid = self.docker.inspect(sandbox["container_id"])["State"]["Pid"]
         self.docker.kill()
         os.kill(pid, 9)
-        client.wait_closed(20)
+        client.wait_closed()
         lease = f"/leases/{grant['lease']['lease_id']}"
         wait_for(
             self,
@@ -462,7 +463,7 @@ class Outages(DockerTest):
         client = self.gateway.connect(grant)
         self.docker.kill()
         self.docker.start()
-        client.wait_closed(20)
+        client.wait_closed()
         self.wait_status(sandbox["session_id"], "failed")
         self.assert_nothing_left()
         again, _ = self.gateway.open(self.chat)
@@ -475,9 +476,7 @@ class OverTls(DockerTest):
         cls.certs = tempfile.mkdtemp(prefix="lhc-")
         cls.addClassCleanup(shutil.rmtree, cls.certs)
         make_certificates(cls.certs)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            cls.address = f"127.0.0.1:{free.getsockname()[1]}"
+        cls.address = f"127.0.0.1:{ports.reserve()}"
         cls.docker = Docker(hosts=["tcp://" + cls.address], start=False)
         cls.addClassCleanup(cls.docker.cleanup)
         files = {"cacert": "ca.pem", "cert": "server.pem", "key": "server.key"}

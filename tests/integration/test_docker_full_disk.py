@@ -19,7 +19,7 @@ SHELL_PROFILE = {"name": "default", "command": SHELL}
 
 def ask(client, line):
     client.send_text(line)
-    return client.recv(30)[1].decode()
+    return client.recv()[1].decode()
 
 
 class Asking(unittest.TestCase):

@@ -27,7 +27,7 @@ class Networks(unittest.TestCase):
 
     def ask(self, client, line):
         client.send_text(line)
-        return client.recv(30)[1].decode()
+        return client.recv()[1].decode()
 
     def opened(self, network):
         chat = self.gateway.new_chat()["chat_id"]

@@ -20,7 +20,7 @@ from engine_proxy import EngineProxy
 from gateway import BIN
 from registry import Registry
 from test_docker import ECHO
-from waiting import wait_for
+from waiting import PATIENCE_S, wait_for
 
 WAITERS = 2 * os.cpu_count() + 1  # one more than the threads that start sandboxes
 
@@ -181,11 +181,13 @@ class Pulls(unittest.TestCase):
 
     def test_a_stop_that_comes_before_the_pull_is_not_forgotten(self):
         proxy = EngineProxy(self, self.docker.socket)
-        proxy.rule = lambda method, path: time.sleep(1) if "/images/" in path else None
+        held = threading.Event()
+        proxy.rule = lambda method, path: held.wait(PATIENCE_S) and None if "/images/" in path else None
         self.start(url=proxy.url)
         self.registry.hold()
         session = self.begin()
         self.assertNotIn("progress", self.session(session))
+        threading.Timer(0.5, held.set).start()  # the stop has come by then
         self.assertEqual(self.stop(session)["status"], "stopped")
         self.assert_nothing_left()
 
@@ -217,8 +219,8 @@ class Pulls(unittest.TestCase):
         self.assertIn("progress", self.session(found[0]["session_id"]))
         stopped = self.stop(found[0]["session_id"])
         self.assertEqual((stopped["status"], stopped["reason"]), ("stopped", "stopped"))
-        waiting.join(20)
-        refusal.join(20)
+        waiting.join(PATIENCE_S)
+        refusal.join(PATIENCE_S)
         answers.sort(key=lambda answer: answer[0])
         self.assertEqual([answer[0] for answer in answers], [404, 503])
         self.assertEqual(answers[1][2]["code"], "sandbox_start_failed")

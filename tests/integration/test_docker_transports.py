@@ -42,7 +42,7 @@ class OnDocker(test_transports.Bytes):
 
         def say(line):
             client.send_text(line)
-            return client.recv(20)[1].decode(), client.recv(20)[1].decode()
+            return client.recv()[1].decode(), client.recv()[1].decode()
 
         data = b"result" * 50_000
         files = os.path.join(self.gateway.dir, "data/workspaces", self.chat["user_id"], "chats",

@@ -20,7 +20,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import door_fixture
 import ws
 from door_fixture import PROTOCOL, DoorTest, Key
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, wait_for
 
 MIB = 1024 * 1024
 
@@ -44,15 +44,16 @@ class Admission(DoorTest):
 
     def test_the_token_may_be_the_first_message(self):
         door = self.door()
+        token = door.grant()
         client = door.open()
-        client.send_text(json.dumps({"type": "auth", "token": door.grant()}))
+        client.send_text(json.dumps({"type": "auth", "token": token}))
         self.assertEqual(json.loads(client.recv()[1])["type"], "ready")
 
     def test_a_line_right_behind_the_first_message_is_not_lost(self):
         door = self.door()
         agent = door.agent()
-        client = door.open()
         auth = json.dumps({"type": "auth", "token": door.grant()}).encode()
+        client = door.open()
         mask = b"abcd"
         client.send_raw(ws.frame(ws.OP_TEXT, auth, mask=mask) +
                         ws.frame(ws.OP_TEXT, b"early", mask=mask))
@@ -178,10 +179,16 @@ class Admission(DoorTest):
 
     def test_a_token_ahead_of_the_door_waits_for_the_log(self):
         door = self.door()
-        claims = door.claims(rq=door.gateway.seq + 1)
-        client = door.open(door.key.sign(claims))
-        time.sleep(0.2)
-        door.allow(claims)
+        waits_s, taken_s = 1, None  # that it waits: a machine that took longer has shown nothing
+        while taken_s is None or taken_s > waits_s:
+            claims = door.claims(rq=door.gateway.seq + 1)
+            token = door.key.sign(claims)
+            asked = time.monotonic()
+            client = door.open(token)
+            time.sleep(0.2)
+            door.allow(claims, ack=False)
+            taken_s = time.monotonic() - asked
+            door.gateway.wait_ack(door.gateway.seq)
         self.assertEqual(json.loads(client.recv()[1])["type"], "ready")
 
     def test_and_gets_4503_when_the_log_does_not_come(self):
@@ -275,14 +282,14 @@ class Upgrade(DoorTest):
             data += ws.frame(ws.OP_TEXT, b"first", mask=b"abcd")
             data += ws.frame(ws.OP_PING, b"there?", mask=b"efgh")
             data += ws.frame(ws.OP_TEXT, b"s" * 70000, mask=b"ijkl")
-            with socket.create_connection(("127.0.0.1", door.port), timeout=10) as sock:
+            with socket.create_connection(("127.0.0.1", door.port), timeout=PATIENCE_S) as sock:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 cut = min(len(data), 2000) if step < 1000 else 0
                 for at in range(0, cut, step):
                     sock.sendall(data[at:min(at + step, cut)])
                 for at in range(cut, len(data), max(step, 1000)):
                     sock.sendall(data[at:at + max(step, 1000)])
-                status, _, rest = ws.read_head(sock, 10)
+                status, _, rest = ws.read_head(sock, PATIENCE_S)
                 self.assertEqual(status, "HTTP/1.1 101 Switching Protocols")
                 client = ws.WsConn(sock, True, rest)
                 self.assertEqual(json.loads(client.recv()[1])["type"], "ready")
@@ -338,9 +345,7 @@ class Upgrade(DoorTest):
             b"\r\n" * 4000,
         ):
             self.request(door, data)
-        used = door.cpu_seconds()
-        time.sleep(0.5)
-        self.assertLess(door.cpu_seconds() - used, 0.2, "the loop spins")
+        self.assert_idle(door)
         self.assert_serves(door)
 
 
@@ -361,7 +366,7 @@ class Bridge(DoorTest):
                     client.send_text(line)
                     wanted = line.encode()
                     # Everybody hears everything: stdio is one process for all.
-                    while client.recv(timeout=20)[1] != wanted:
+                    while client.recv()[1] != wanted:
                         pass
             except Exception as error:  # noqa: BLE001 — told in the main thread
                 failures.append((number, repr(error)))
@@ -406,12 +411,12 @@ class Bridge(DoorTest):
         client = door.connect(door.grant())
         line = b"x" * MIB
         client.send_text(line)
-        self.assertEqual(agent.recv_line(timeout=20), line)
+        self.assertEqual(agent.recv_line(), line)
         talk = threading.Thread(target=lambda: [agent.line(line) for _ in range(8)])
         talk.start()
         for _ in range(8):
-            self.assertEqual(client.recv(timeout=20)[1], line)
-        talk.join(20)
+            self.assertEqual(client.recv()[1], line)
+        talk.join(PATIENCE_S)
         client.send_text(line + b"y")
         self.assertEqual(client.wait_closed(), 4409)
 
@@ -475,7 +480,7 @@ class Bridge(DoorTest):
 
         def read():
             for _ in range(total):
-                got.append(fast.recv(timeout=20)[1])
+                got.append(fast.recv()[1])
 
         thread = threading.Thread(target=read)
         thread.start()
@@ -485,28 +490,36 @@ class Bridge(DoorTest):
         self.assertEqual(len(got), total)
         self.assertEqual(set(got), {line})
         # It reads only after the door has closed its end, and comes to the Close that says why.
-        close = door.gateway.wait("CLOSE", timeout=20, jti=slow.ready["lease_id"])
+        close = door.gateway.wait("CLOSE", jti=slow.ready["lease_id"])
         self.assertEqual(close["code"], 1013)
-        self.assertEqual(slow.wait_closed(20), 1013)
+        self.assertEqual(slow.wait_closed(), 1013)
         agent.line("after")
         self.assertEqual(fast.recv()[1], b"after")
 
     def test_a_slow_reader_that_is_revoked_gets_nothing_of_what_waits_for_it(self):
         door = self.door()
         agent = door.agent()
+        taken = wait_for(self, "one revoked in time", lambda: self.taken_by_a_slow_one(door, agent))
+        self.assertLess(taken, 200000)
+
+    def taken_by_a_slow_one(self, door, agent):
+        """After its revocation; None if the door had ended it before, as it does after some seconds."""
         slow = door.connect(door.grant(), rcvbuf=4096)
         fast = door.connect(door.grant())
-        reading = threading.Thread(target=lambda: [fast.recv(timeout=20) for _ in range(60)])
+        jti = slow.ready["lease_id"]
+        reading = threading.Thread(target=lambda: [fast.recv() for _ in range(60)])
         reading.start()
         for _ in range(60):
             agent.line(b"z" * 65000)
         reading.join(60)  # the slow one is further behind than it may by now
-        door.gateway.op("REVOKE", jti=slow.ready["lease_id"], code=4403)
-        taken = 0
+        fast.close()
+        ended = any(m["t"] == "CLOSE" and m.get("jti") == jti for _, m in list(door.gateway.received))
+        door.gateway.op("REVOKE", jti=jti, code=4403)
+        taken = 1
         with contextlib.suppress(ConnectionResetError):
             while piece := slow.sock.recv(65536):
                 taken += len(piece)
-        self.assertLess(taken, 200000)
+        return None if ended else taken
 
     def test_a_single_reader_is_given_time_but_not_for_ever(self):
         door = self.door()
@@ -523,11 +536,11 @@ class Bridge(DoorTest):
 
         thread = threading.Thread(target=talk)
         thread.start()
-        close = door.gateway.wait("CLOSE", timeout=10, jti=client.ready["lease_id"])
+        close = door.gateway.wait("CLOSE", jti=client.ready["lease_id"])
         self.assertEqual(close["code"], 1013)
         stop.set()
-        thread.join(10)
-        self.assertEqual(client.wait_closed(20), 1013)
+        thread.join(PATIENCE_S)
+        self.assertEqual(client.wait_closed(), 1013)
 
     def test_an_agent_that_does_not_read_pauses_its_clients(self):
         door = self.door()
@@ -546,11 +559,11 @@ class Bridge(DoorTest):
             except TimeoutError:
                 stalled = True
         self.assertTrue(stalled, "the door took %d lines for an agent that reads none" % sent)
-        finisher = threading.Thread(target=lambda: (client.sock.settimeout(20),
+        finisher = threading.Thread(target=lambda: (client.sock.settimeout(PATIENCE_S),
                                                     client.sock.sendall(piece)))
         finisher.start()
-        lines = [agent.recv_line(timeout=20) for _ in range(sent + 1)]
-        finisher.join(20)
+        lines = [agent.recv_line() for _ in range(sent + 1)]
+        finisher.join(PATIENCE_S)
         self.assertEqual(set(lines), {b"q" * 60000})
         client.send_text("on it goes")
         self.assertEqual(agent.recv_line(), b"on it goes")
@@ -560,13 +573,15 @@ class Bridge(DoorTest):
         agent = door.agent()
         client = door.connect(door.grant())
         jti = client.ready["lease_id"]
+        before = int(time.time() * 1000)
         client.send_text("12345")
         self.assertEqual(agent.recv_line(), b"12345")
         agent.line("1234567")
         client.recv()
         activity = door.gateway.wait("ACTIVITY", bytes_out=7)
         self.assertEqual((activity["bytes_in"], activity["conns"]), (5, [{"jti": jti, "n": 1}]))
-        self.assertLess(abs(activity["last_in"] - time.time() * 1000), 5000)
+        said = door.gateway.clock_ms()
+        self.assertTrue(before - 1000 <= activity["last_in"] <= said, (before, activity, said))
         client.send_close(1001)
         close = door.gateway.wait("CLOSE", jti=jti)
         self.assertEqual((close["code"], close["bytes_in"], close["bytes_out"]), (1001, 5, 7))

@@ -13,6 +13,7 @@ import unittest
 import websockets
 from chromium import Chromium
 from gateway import ROOT, Gateway
+from waiting import PATIENCE_S
 
 PACKAGES = os.path.join(ROOT, "build", "example-bot")
 PROTOCOL = "leasehold.door.v1"
@@ -95,7 +96,7 @@ class Clients(unittest.TestCase):
         async with websockets.connect(endpoint["url"], **options) as client:
             self.assertEqual(client.subprotocol, PROTOCOL)
             self.assertEqual(json.loads(await client.recv())["type"], "ready")
-            await asyncio.wait_for(await client.ping(), 10)
+            await asyncio.wait_for(await client.ping(), PATIENCE_S)
             for n in LENGTHS:
                 await client.send("y" * n)
                 self.assertEqual(await client.recv(), "y" * n)

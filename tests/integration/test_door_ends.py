@@ -20,8 +20,9 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 import door_fixture
+import processes
 import ws
-from door_fixture import AGENT_GID, GID, LINK_LINE, UID, DoorTest, Key
+from door_fixture import AGENT_GID, GID, LINK_LINE, SEAL_S, UID, DoorTest, Key
 from waiting import PATIENCE_S, wait_equal, wait_for
 
 MIB = 1024 * 1024
@@ -79,7 +80,7 @@ class Cut(DoorTest):
         door.gateway.op("REVOKE", jti=client.ready["lease_id"], code=4403)
         # Lines that were on their way to the agent before are taken off; then it must be still.
         stop.set()
-        thread.join(10)
+        thread.join(PATIENCE_S)
         marker = door.connect(door.grant())
         marker.send_text("marker")
         seen = []
@@ -95,12 +96,12 @@ class Cut(DoorTest):
         client = door.connect(door.grant(), rcvbuf=4096)
         other = door.connect(door.grant())
         got = []
-        thread = threading.Thread(target=lambda: [got.append(other.recv(timeout=10)) for _ in
+        thread = threading.Thread(target=lambda: [got.append(other.recv()) for _ in
                                                   range(60)])
         thread.start()
         for _ in range(60):
             agent.line(b"f" * 16000)
-        thread.join(20)
+        thread.join(PATIENCE_S)
         door.gateway.op("REVOKE", jti=client.ready["lease_id"], code=4403)
         close = door.gateway.wait("CLOSE", jti=client.ready["lease_id"])
         self.assertEqual(close["code"], 4403)
@@ -116,15 +117,18 @@ class Cut(DoorTest):
 
     def test_a_lease_that_runs_out_is_closed_with_4401(self):
         door = self.door()
-        client = door.connect(door.grant(ttl=2))
+        client = door.connect(door.grant(ttl=60))
+        door.gateway.op("EXTEND", jti=client.ready["lease_id"], exp=int(time.time()) + 1)
         self.assertEqual(client.wait_closed(), 4401)
 
     def test_an_extended_lease_stays(self):
         door = self.door()
-        client = door.connect(door.grant(ttl=2))
-        door.gateway.op("EXTEND", jti=client.ready["lease_id"], exp=int(time.time()) + 60)
+        client, other = (door.connect(door.grant(ttl=60)) for _ in range(2))
+        door.gateway.op("EXTEND", jti=client.ready["lease_id"], exp=int(time.time()) + 600)
+        door.gateway.clock_ms = lambda: int(time.time() * 1000) + 120_000
+        self.assertEqual(other.wait_closed(), 4401)
         with self.assertRaises(TimeoutError):
-            client.recv(timeout=3)
+            client.recv(timeout=0.3)
 
     def test_expiry_follows_the_gateways_clock(self):
         door = self.door()
@@ -202,9 +206,21 @@ class Gateway(DoorTest):
             wait_for(self, "its HELLO", lambda: door.gateway._conn is door.gateway.hellos[-1][0])
         self.assert_serves(door)
 
+    def admitted(self, door):
+        """A client, at last: pings may be late for a second on a busy machine."""
+
+        def connect():
+            try:
+                return door.connect(door.grant())
+            except ws.WsClosed as closed:
+                self.assertEqual(closed.code, 4503)
+                return None
+
+        return wait_for(self, "a client", connect)
+
     def test_silence_makes_it_refuse_then_seal(self):
         door = self.door(stale_s=1, seal_s=3)
-        client = door.connect(door.grant())
+        client = self.admitted(door)
         token = door.grant()
         door.gateway.ping_every = 1000
         door.gateway.answer_hello = False
@@ -308,7 +324,7 @@ class Agent(DoorTest):
         agent = door.agent()
         door.gateway.wait("AGENT")
         door.gateway.vanish()
-        self.assertEqual(door.process.wait(timeout=30), 0)
+        self.assertEqual(door.process.wait(timeout=PATIENCE_S), 0)
         agent.close()
 
 
@@ -355,8 +371,7 @@ class Sandbox(DoorTest):
 
     def test_no_descriptor_of_the_gateway_stays_open(self):
         door = self.door()
-        links = [os.readlink("/proc/%d/fd/%s" % (door.process.pid, fd))
-                 for fd in os.listdir("/proc/%d/fd" % door.process.pid)]
+        links = processes.descriptors(door.process.pid)
         known = ("socket:", "anon_inode:", "/dev/null", "/dev/urandom", "pipe:", door.directory)
         self.assertEqual([x for x in links if not x.startswith(known)], [])
 
@@ -398,7 +413,7 @@ class Sandbox(DoorTest):
 
     def test_a_bad_spec_is_refused(self):
         for change in ({"secret": "short"}, {"unknown": 1}, {"ep": 0}, {"transport": "pigeon:1"},
-                       {"stale_s": 20}):
+                       {"stale_s": SEAL_S + 1}):
             door = self.door(start=False)
             door.spec.update(change)
             door.start(wait=False)
@@ -428,7 +443,7 @@ class Flood(DoorTest):
         time.sleep(0.3)
         self.assertLess(door.descriptors(), 64 + 24)
         self.assertLess(door.cpu_seconds(), 2)
-        client = door.connect(token, timeout=20)
+        client = door.connect(token)
         for sock in crowd:
             sock.close()
         client.close()
@@ -443,14 +458,15 @@ class Flood(DoorTest):
 
     def test_a_flood_of_one_address_puts_out_nobody_of_another(self):
         door = self.door()
-        waits = door.open(source="127.0.0.9")  # has not said its token yet
+        token = door.grant()
+        waits = door.open(source="127.0.0.9")  # has not said its token yet, for which it has two seconds
         oldest = door.open()
         flood = [self.idle(door, "127.0.0.1") for _ in range(150)]
         others = [self.idle(door, f"127.0.0.{n}") for n in range(10, 20)]
         self.assertEqual(oldest.wait_closed(), 4503)
         flood[80].settimeout(PATIENCE_S)
         self.assertEqual(flood[80].recv(1), b"")
-        waits.send_text(json.dumps({"type": "auth", "token": door.grant()}))
+        waits.send_text(json.dumps({"type": "auth", "token": token}))
         self.assertEqual(json.loads(waits.recv()[1])["type"], "ready")
         for sock in others:
             sock.settimeout(0.01)
@@ -463,10 +479,8 @@ class Flood(DoorTest):
         door = self.door(start=False)
         door.start(descriptors=20)
         crowd = [socket.create_connection(("127.0.0.1", door.port)) for _ in range(20)]
-        used = door.cpu_seconds()
-        time.sleep(1)
-        self.assertLess(door.cpu_seconds() - used, 0.3)
-        self.assertIn("accept_failed", door.log())
+        wait_for(self, "a refusal", lambda: "accept_failed" in door.log())
+        self.assert_idle(door)
         for sock in crowd:
             sock.close()
         self.assert_serves(door)
@@ -489,9 +503,7 @@ class Flood(DoorTest):
                 client.close()
             except (OSError, ws.WsError):
                 pass
-        used = door.cpu_seconds()
-        time.sleep(0.5)
-        self.assertLess(door.cpu_seconds() - used, 0.2)
+        self.assert_idle(door)
         self.assert_serves(door)
 
     def test_frames_against_the_protocol_close_the_connection(self):

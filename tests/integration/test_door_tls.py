@@ -16,7 +16,7 @@ from ws import WsClient
 
 def echo(test, client, line):
     client.send_text(line)
-    _, got = client.recv(20)
+    _, got = client.recv()
     test.assertEqual(got.decode(), line)
 
 
@@ -76,7 +76,7 @@ class InternalCa(unittest.TestCase):
         lease = grant["lease"]["lease_id"]
         answer = self.gateway.expect(200, "DELETE", f"/leases/{lease}?wait_ms=5000")
         self.assertEqual(answer["doors"][0]["cut"], 1)
-        self.assertEqual(client.wait_closed(10), 4403)
+        self.assertEqual(client.wait_closed(), 4403)
 
     def test_plain_websocket_is_not_served_beside_tls(self):
         _, grant = self.open()

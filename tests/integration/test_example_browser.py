@@ -16,7 +16,7 @@ class Page(unittest.TestCase):
     TALK = "document.querySelector('#talk').innerText"
 
     def test_a_page_redeems_a_lease_renews_it_and_sees_it_revoked(self):
-        gateway = Gateway.for_test(self, {"lease": {"ttl_seconds": 4}})
+        gateway = Gateway.for_test(self, {"lease": {"ttl_seconds": 6}})
         key = gateway.new_key()
         gateway.stop()
         site = subprocess.Popen(
@@ -36,7 +36,7 @@ class Page(unittest.TestCase):
                          "document.querySelector('form').requestSubmit()")
         browser.wait_for(self.TALK, "you: <b>hello</b>\nagent: <b>hello</b>")
         lease = gateway.expect(200, "GET", "/leases")["items"][0]
-        time.sleep(5)  # longer than a term
+        time.sleep(7)  # longer than a term
         self.assertEqual(browser.evaluate(self.STATE), "connected")
         gateway.expect(200, "POST", "/leases/revoke",
                        {"selector": {"lease_id": lease["lease_id"]}, "wait_ms": 5000})

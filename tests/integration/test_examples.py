@@ -13,8 +13,9 @@ import time
 import unittest
 import urllib.request
 
+import ports
 from gateway import ROOT, Gateway
-from waiting import until
+from waiting import PATIENCE_S, until
 
 EXAMPLES = os.path.join(ROOT, "docs", "examples")
 NODE_PACKAGES = os.path.join(ROOT, "build", "example-bot")
@@ -175,7 +176,8 @@ class Chat(unittest.TestCase):
     """What every bot must do."""
 
     def setUp(self):
-        self.gateway = Gateway.for_test(self, {"lease": {"ttl_seconds": 3}})
+        self.gateway = Gateway.for_test(self, {
+            "lease": {"ttl_seconds": 5}, "http": {"port": ports.reserve()}})
         self.key = self.gateway.expect(201, "POST", "/api-keys", {"name": "bot", "role": "bot"})
         self.messenger = subprocess.Popen(
             ["/usr/bin/python3", os.path.join(EXAMPLES, "messenger.py")], stdout=subprocess.PIPE, text=True)
@@ -230,7 +232,7 @@ class Chat(unittest.TestCase):
         seen = self.talk("ann", "hello")
         self.talk("bob", "hello from bob")
         lease = self.leases()[0]
-        time.sleep(4)  # longer than a term: it renews
+        time.sleep(6)  # longer than a term: it renews
         seen = self.talk("ann", "still the same", max(seen, self.last()))
         self.assertIn(lease["lease_id"], [x["lease_id"] for x in self.leases()])
 
@@ -246,7 +248,6 @@ class Chat(unittest.TestCase):
         seen = self.talk("ann", "once more", seen)
 
         self.gateway.kill9()
-        self.gateway.edit_config({"http": {"port": int(self.gateway.url.rsplit(":", 1)[1])}})
         self.gateway.start()
         seen = self.talk("ann", "past a crash of the gateway", seen)
 
@@ -257,7 +258,7 @@ class Chat(unittest.TestCase):
         self.assertEqual(text, "said while the bot was away")
 
         self.gateway.expect(204, "DELETE", f"/api-keys/{self.key['api_key']['key_id']}")
-        self.assertIsNotNone(self.bot.wait(20))
+        self.assertIsNotNone(self.bot.wait(PATIENCE_S))
 
     def run_with_a_poor_messenger(self):
         self.end(self.bot)

@@ -4,11 +4,12 @@ import subprocess
 import unittest
 
 import door_fixture
+from waiting import PATIENCE_S
 
 
 def said(name, *words):
     return subprocess.run(
-        [door_fixture.program(name), *words], capture_output=True, text=True, timeout=10,
+        [door_fixture.program(name), *words], capture_output=True, text=True, timeout=PATIENCE_S,
         stdin=subprocess.DEVNULL,
     )
 

@@ -21,6 +21,7 @@ import unittest
 import warnings
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import processes
 from waiting import PATIENCE_S, wait_equal, wait_for
 from ws import (
     OP_BINARY,
@@ -98,14 +99,6 @@ class EchoServer:
     @property
     def control(self):
         return os.path.join(self.run_dir, "control.sock")
-
-    def busy_s(self):
-        """What its threads have run, and have waited for a CPU."""
-        busy = 0
-        for task in os.listdir(f"/proc/{self.process.pid}/task"):
-            with open(f"/proc/{self.process.pid}/task/{task}/schedstat", encoding="ascii") as stat:
-                busy += sum(map(int, stat.read().split()[:2]))
-        return busy / 1e9
 
     def logged(self):
         self.log.flush()
@@ -231,14 +224,10 @@ class ServerCase(unittest.TestCase):
         with Client(self.server) as c:
             self.assertEqual(c.ask(request("GET", "/stat"))[0], 200)
 
-    def is_idle(self):
-        before = self.server.busy_s()
-        time.sleep(0.2)
-        return self.server.busy_s() - before < 0.08
-
     def assert_idle(self):
         """It neither runs nor waits for a CPU. Who spins does one of the two all the time."""
-        wait_for(self, "a moment in which it does nothing", self.is_idle)
+        pid = self.server.process.pid
+        wait_for(self, "a moment in which it does nothing", lambda: processes.is_idle(pid))
 
     def stat(self):
         with Client(self.server) as c:
@@ -530,8 +519,8 @@ class Connections(ServerCase):
     def test_draining(self):
         with Client(self.server) as idle, Client(self.server) as busy:
             self.assert_echo(idle.ask(request("GET", "/r/1")), "GET", "/r/1")
-            busy.send(request("GET", "/r/2?delay=500"))
-            time.sleep(0.2)
+            busy.send(request("GET", "/r/2?delay=2000"))
+            wait_equal(self, 2, lambda: self.stat()["open"])  # it, and the question
             self.server.process.send_signal(signal.SIGHUP)
             self.assertEqual(idle.ended(), b"")
             with self.assertRaises(OSError):
@@ -737,6 +726,11 @@ class TlsConnections(ServerCase):
             self.assertEqual(c.ask(request("PUT", "/r", b"z" * (2 * MIB)))[0], 413)
 
     def test_the_end_of_the_stream_is_told(self):
+        wait_for(self, "an end that is told at once", lambda: self.end_s() < 1)
+
+    def end_s(self):
+        """How long the end of the stream took. Told by the end of the connection alone, it is an error, and
+        takes two seconds however quick the machine is."""
         with socket.create_connection(("127.0.0.1", self.server.port)) as sock:
             with trusting().wrap_socket(sock, suppress_ragged_eofs=False) as c:
                 c.settimeout(PATIENCE_S)
@@ -744,7 +738,7 @@ class TlsConnections(ServerCase):
                 c.sendall(request("GET", "/r/1?now", headers=["Connection: close"]))
                 while c.recv(65536):
                     pass
-                self.assertLess(time.monotonic() - begin, 1)
+                return time.monotonic() - begin
 
     def test_plain_bytes_and_half_a_handshake(self):
         for data in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00", b"", os.urandom(500)):
@@ -837,7 +831,7 @@ class WebSockets(ServerCase):
         big = b"x" * (2 * MIB)
         c = self.open(self.control, local=True)
         c.sock.sendall(masked(OP_TEXT, big))
-        self.assertEqual(c.recv(timeout=10), (OP_TEXT, big))
+        self.assertEqual(c.recv(), (OP_TEXT, big))
 
     def test_close_codes_arrive(self):
         for code in (1000, 1013, 4401):
@@ -859,7 +853,7 @@ class WebSockets(ServerCase):
         c = self.open()
         c.send_text("flood 2000")
         time.sleep(0.5)
-        self.assertEqual(c.wait_closed(timeout=10), 1013)
+        self.assertEqual(c.wait_closed(), 1013)
         wait_equal(self, 1, lambda: self.stat()["closed"])
 
     def test_a_flood_below_the_cap_arrives(self):
@@ -910,7 +904,7 @@ class Start(unittest.TestCase):
     def run_it(self, run_dir, port, *more):
         return subprocess.run(
             [os.path.join(BIN, "echo_server"), run_dir, str(port), *more],
-            capture_output=True, text=True, timeout=20, check=False)
+            capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
     def test_a_port_in_use_is_named(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -96,7 +96,7 @@ class Introspect(unittest.TestCase):
         self.assertTrue(self.ask(grant["token"])["active"])
         self.gateway.expect((200, 202), "DELETE", path)
         self.assertEqual(self.ask(grant["token"]), INACTIVE)
-        short = self.grant(ttl_s=2)
+        short = self.grant(ttl_s=4)
         self.assertTrue(self.ask(short["token"])["active"])
         while time.time() < claims_of(short["token"])["exp"]:
             time.sleep(0.1)

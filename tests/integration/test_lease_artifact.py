@@ -15,7 +15,7 @@ RAW = (
     "import socket, sys\n"
     "for line in sys.stdin:\n"
     "    s = socket.socket(socket.AF_UNIX)\n"
-    "    s.settimeout(10)\n"
+    "    s.settimeout(30)\n"
     "    s.connect('/run/leasehold/agent.sock')\n"
     "    try:\n"
     "        s.sendall(bytes.fromhex(line.strip()))\n"
@@ -39,7 +39,7 @@ class LeaseArtifact(unittest.TestCase):
         self.files = os.path.join(workspaces, "chats", self.chat["chat_id"], "files")
 
     def heard(self):
-        return self.client.recv(20)[1].decode()
+        return self.client.recv()[1].decode()
 
     def say(self, line):
         self.client.send_text(line)

@@ -27,6 +27,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 
 from fake_gateway import FakeGateway, problem
+from waiting import PATIENCE_S
 from ws import OP_BINARY, OP_TEXT, WsError, WsServer
 
 BIN = os.environ.get("LEASEHOLD_BIN") or os.path.join(HERE, "..", "..", "build", "release", "bin")
@@ -40,7 +41,6 @@ LEASE = "5d2b7c1a-90ef-4b3c-8d7e-6f5a4b3c2d1e"
 LEASE_2 = "6e3c8d2b-a1f0-4c4d-9e8f-706b5c4d3e2f"
 USER = "c3d4e5f6-0718-4293-a4b5-c6d7e8f90a1b"
 API = "/api/v1"
-PATIENCE = 20
 
 
 def rfc3339(seconds_from_now):
@@ -89,7 +89,7 @@ class GatewayTest(unittest.TestCase):
 
     def run_cli(self, *args, env=None, code=0):
         done = subprocess.run([LEASECTL, *args], env=env or environment(self.gateway.url),
-                              stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE)
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S)
         out, err = done.stdout.decode(), done.stderr.decode()
         self.assertEqual(done.returncode, code, (args, out, err))
         self.assertNotIn(KEY, out + err)
@@ -380,7 +380,7 @@ class FailuresTest(GatewayTest):
     def test_a_slow_gateway_counts_as_unreachable(self):
         hold = threading.Event()
         self.addCleanup(hold.set)
-        self.gateway.on("GET", API + "/chats/" + CHAT, lambda request: hold.wait(PATIENCE) or {})
+        self.gateway.on("GET", API + "/chats/" + CHAT, lambda request: hold.wait(PATIENCE_S) or {})
         _, err = self.run_cli("chat", "get", CHAT, "--timeout", "1", code=5)
         self.assertIn(self.gateway.url, err)
 
@@ -536,7 +536,7 @@ class Connection:
         def found():
             return [e for e in self.events if e["event"] == name][count - 1:]
         with self._changed:
-            self._changed.wait_for(found, PATIENCE)
+            self._changed.wait_for(found, PATIENCE_S)
             self.test.assertTrue(found(), (name, self.errors))
             return found()[0]
 
@@ -552,8 +552,8 @@ class Connection:
         if self.process.stdin and not self.process.stdin.closed:
             self.process.stdin.close()
         out = self.process.stdout.read()
-        self.test.assertEqual(self.process.wait(PATIENCE), code, self.errors)
-        self._reader.join(PATIENCE)
+        self.test.assertEqual(self.process.wait(PATIENCE_S), code, self.errors)
+        self._reader.join(PATIENCE_S)
         self.test.assertNotIn(KEY.encode(), out + self.errors)
         self.test.assertNotIn(TOKEN.encode(), out + self.errors)
         return out
@@ -589,7 +589,7 @@ class DoorTest(GatewayTest):
         return c
 
     def accept(self, ready=True):
-        conn = self.door.accept(PATIENCE)
+        conn = self.door.accept(PATIENCE_S)
         self.addCleanup(conn.close)
         if ready:
             conn.send_text(json.dumps({"type": "ready", "session_id": SESSION, "lease_id": LEASE,
@@ -598,7 +598,7 @@ class DoorTest(GatewayTest):
 
     def expect(self, conn, *messages):
         for message in messages:
-            self.assertEqual(conn.recv(PATIENCE), message)
+            self.assertEqual(conn.recv(PATIENCE_S), message)
 
     def given_back(self):
         return [r.path.rsplit("/", 1)[1] for r in self.gateway.requests if r.method == "DELETE"]
@@ -608,7 +608,7 @@ class ConnectTest(DoorTest):
     # -- messages ------------------------------------------------------------------------------
 
     def test_lines_go_out_and_come_back(self):
-        c = self.start("--linger", "200", "--profile", "p", "--ttl", "60")
+        c = self.start("--linger", "3000", "--profile", "p", "--ttl", "60")
         conn = self.accept()
         self.assertEqual(conn.headers["authorization"], "Bearer " + TOKEN)
         self.assertEqual(conn.headers["sec-websocket-protocol"], "leasehold.door.v1")
@@ -623,7 +623,7 @@ class ConnectTest(DoorTest):
         conn.send_text("with its own end\n")
         conn.send_binary(b"\x00raw\n")
         conn.send_binary(b"\x01")
-        self.assertEqual(conn.wait_closed(PATIENCE), 1000)
+        self.assertEqual(conn.wait_closed(PATIENCE_S), 1000)
         out = c.finish(0)
         self.assertEqual(out, b"answer\nin pieces\n\nwith its own end\n\x00raw\n\x01")
         self.assertEqual(c.wait_event("ready")["scope"], ["read", "write"])
@@ -658,7 +658,7 @@ class ConnectTest(DoorTest):
             c.process.send_signal(signal.SIGCONT)
             self.assertEqual(c.read_line(), answer + b"\n")
         conn.send_text("three")
-        self.assertEqual(conn.wait_closed(PATIENCE), 1000)
+        self.assertEqual(conn.wait_closed(PATIENCE_S), 1000)
         self.assertEqual(c.finish(0), b"three\n")
 
     def test_large_messages_pass_both_ways(self):
@@ -706,7 +706,7 @@ class ConnectTest(DoorTest):
         threading.Thread(target=feed, daemon=True).start()
         time.sleep(1)
         self.expect(conn, *((OP_TEXT, line) for line in lines))
-        self.assertEqual(conn.wait_closed(PATIENCE), 1000)
+        self.assertEqual(conn.wait_closed(PATIENCE_S), 1000)
         c.finish(0)
 
     def test_a_stdout_that_is_not_read_stops_the_door(self):
@@ -743,7 +743,7 @@ class ConnectTest(DoorTest):
         c.wait_event("ready")
         c.process.stdout.close()
         conn.send_text("nobody reads this")
-        self.assertEqual(c.process.wait(PATIENCE), 1)
+        self.assertEqual(c.process.wait(PATIENCE_S), 1)
         self.assertEqual(self.given_back(), [LEASE])
 
     # -- ends ----------------------------------------------------------------------------------
@@ -807,7 +807,7 @@ class ConnectTest(DoorTest):
         conn = self.accept()
         c.wait_event("ready")
         c.process.send_signal(signal.SIGTERM)
-        self.assertEqual(conn.wait_closed(PATIENCE), 1000)
+        self.assertEqual(conn.wait_closed(PATIENCE_S), 1000)
         c.finish(-signal.SIGTERM)
         self.assertEqual(self.given_back(), [LEASE])
 
@@ -842,7 +842,7 @@ class ConnectTest(DoorTest):
 
         def slow(request):
             asked.set()
-            hold.wait(PATIENCE)
+            hold.wait(PATIENCE_S)
             return grant(self.door_url)
 
         self.addCleanup(hold.set)
@@ -850,7 +850,7 @@ class ConnectTest(DoorTest):
         self.gateway.on("POST", API + "/leases/%s/renew" % LEASE, slow)
         c = self.start()
         conn = self.accept()
-        self.assertTrue(asked.wait(PATIENCE))
+        self.assertTrue(asked.wait(PATIENCE_S))
         for _ in range(20):  # the gateway has not answered yet
             c.send(b"ping\n")
             self.expect(conn, (OP_TEXT, b"ping"))
@@ -1020,15 +1020,15 @@ class ConnectTest(DoorTest):
         conn.send_text("\x1b[2Jred\ttab")
         seen = b""
         while b"red\ttab" not in seen:
-            self.assertTrue(select.select([master], [], [], PATIENCE)[0], seen)
+            self.assertTrue(select.select([master], [], [], PATIENCE_S)[0], seen)
             seen += os.read(master, 4096)
         self.assertIn(b"connected to session", seen)
         self.assertIn(b"?[2Jred\ttab", seen)
         os.write(master, b"typed\n")
         self.expect(conn, (OP_TEXT, b"typed"))
         os.write(master, b"\x04")
-        self.assertEqual(conn.wait_closed(PATIENCE), 1000)
-        self.assertEqual(process.wait(PATIENCE), 0)
+        self.assertEqual(conn.wait_closed(PATIENCE_S), 1000)
+        self.assertEqual(process.wait(PATIENCE_S), 0)
 
 
 class TlsTest(DoorTest):

@@ -11,6 +11,7 @@ import uuid
 
 from fake_gateway import FakeGateway
 from gateway import BIN, Gateway
+from waiting import PATIENCE_S
 
 # Works without end once it is told to.
 AGENT = "while read -r line; do echo on; while :; do :; done; done"
@@ -27,7 +28,7 @@ class LeasectlTop(unittest.TestCase):
         cls.busy, grant = cls.gateway.open(cls.gateway.new_chat()["chat_id"], lease={})
         cls.client = cls.gateway.connect(grant)
         cls.client.send_text("go")
-        cls.client.recv(20)
+        cls.client.recv()
 
     def test_a_look_has_each_sandbox_with_what_it_uses_and_its_connections(self):
         done = self.gateway.ctl("top", "--once")
@@ -81,7 +82,7 @@ class LeasectlTop(unittest.TestCase):
             while len(re.findall(rb"2 running", seen)) < 2:
                 seen += os.read(ours, 65536)
             process.send_signal(signal.SIGINT)
-            self.assertEqual(process.wait(20), -signal.SIGINT)
+            self.assertEqual(process.wait(PATIENCE_S), -signal.SIGINT)
         os.close(ours)
 
     def test_a_key_that_may_not_look_is_told_so(self):

@@ -11,7 +11,7 @@ import uuid
 import processes
 from gateway import Gateway
 from metrics import Metrics
-from waiting import until, wait_equal
+from waiting import until, wait_equal, wait_for
 
 KEPT_NAMES = {  # acceptance: sandbox life cycle
     "sandbox_create_total",
@@ -47,14 +47,14 @@ class Case(unittest.TestCase):
 class Sandboxes(Case):
     def setUp(self):
         self.gateway = Gateway.for_test(
-            self, {"sandbox": {"ttl_seconds": 1, "cleanup_interval_seconds": 3600}}
+            self, {"sandbox": {"ttl_seconds": 300, "cleanup_interval_seconds": 3600}}
         )
         self.chat = self.gateway.new_chat()["chat_id"]
 
     def test_created_reused_replaced_and_cleaned(self):
         first, _ = self.gateway.open(self.chat)
         self.assertEqual(self.now()["sandbox_active_count"], 1)
-        self.gateway.open(self.chat)
+        self.gateway.open(self.chat, idle_ttl_s=1)
         time.sleep(1.1)
         second, _ = self.gateway.open(self.chat)
         self.assertEqual(self.now()["sandbox_active_count"], 1)
@@ -113,8 +113,6 @@ class Sandboxes(Case):
         self.assertEqual(cleaned["session_id"], sandbox["session_id"])
 
     def test_the_active_count_outlives_the_gateway(self):
-        self.gateway.edit_config({"sandbox": {"ttl_seconds": 300}})
-        self.gateway.restart()
         self.gateway.open(self.chat, lease={})
         self.gateway.kill9()
         self.gateway.start()
@@ -153,7 +151,13 @@ class Failures(Case):
 
     def failed_tries(self):
         """How often it was tried: the end of each process of the sandbox is a reason to look."""
-        time.sleep(0.5)
+
+        def still():
+            tries = len(self.events())
+            time.sleep(1)
+            return len(self.events()) == tries and self.now()["leasehold_lane_depth", "runtime"] == 0
+
+        wait_for(self, "the last of them", still)
         tries = self.events()[1:]
         self.assertEqual(set(tries), {"sandbox_clean_failed"})
         return len(tries)
@@ -366,27 +370,36 @@ class Exposition(Case):
         # The look at the disk that a start begins with may end only now.
         self.assertGreaterEqual(after["leasehold_lane_wait_seconds_count", "file"], 10)
         pid = self.gateway.process.pid
-        self.assertEqual(m["process_open_fds"], len(os.listdir(f"/proc/{pid}/fd")))
+        wait_for(self, "as many descriptors", lambda: self.now()["process_open_fds"] == len(
+            os.listdir(f"/proc/{pid}/fd")))
         self.assertGreater(m["process_resident_memory_bytes"], 1 << 20)
         self.assertLess(abs(m["process_start_time_seconds"] - time.time()), 60)
         self.assertEqual(processes.arguments(pid)[1], "run")
 
     def test_a_turn_that_had_no_cpu_is_long_but_had_no_cpu_time(self):
         before = self.now()
-        stopped = time.time() + 60
-        while not self.turns_beyond("leasehold_loop_turn_duration_seconds", before):
-            self.assertLess(time.time(), stopped)
-            self.stop_while_busy()
+        over = threading.Event()
+        threads = [threading.Thread(target=self.keep_busy, args=(over,), daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        try:
+            wait_for(self, "a turn in which it was stopped", lambda: self.is_stopped_in_a_turn(before))
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
         self.assertEqual(self.turns_beyond("leasehold_loop_long_turn_cpu_seconds", before), 0)
 
-    def stop_while_busy(self):
+    def keep_busy(self, over):
+        while not over.is_set():
+            self.gateway.rest("GET", "//openapi.json")
+
+    def is_stopped_in_a_turn(self, before):
         """A stopped process has no CPU; in the middle of a turn only if it is in one just then."""
-        busy = threading.Thread(target=self.gateway.rest, args=("GET", "/openapi.json"), daemon=True)
-        busy.start()
         os.kill(self.gateway.process.pid, signal.SIGSTOP)
         time.sleep(0.3)
         os.kill(self.gateway.process.pid, signal.SIGCONT)
-        busy.join()
+        return self.turns_beyond("leasehold_loop_turn_duration_seconds", before)
 
     def turns_beyond(self, name, before):
         """Of a quarter of a second."""

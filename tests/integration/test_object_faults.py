@@ -121,12 +121,12 @@ class Faults(unittest.TestCase):
     def test_a_silent_store_is_left_after_a_while(self):
         def be_silent(request):
             if request.n == 1:
-                time.sleep(1)
+                time.sleep(3)
                 return DROP
             return None
 
         self.proxy.rule = be_silent
-        self.store.put("k", b"x", more=["stall_ms=300"])
+        self.store.put("k", b"x", more=["stall_ms=1500"])
         self.assertEqual(self.proxy.steps()[:2], ["put", "put"])
 
     def test_what_is_read_by_place_is_sent_again(self):

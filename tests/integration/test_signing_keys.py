@@ -259,7 +259,7 @@ class SigningKeys(KeysCase):
 
 class Retirement(KeysCase):
     OVERRIDES = {
-        "lease": {"ttl_seconds": 2, "ttl_max_seconds": 2, "clock_skew_seconds": 1},
+        "lease": {"ttl_seconds": 4, "ttl_max_seconds": 4, "clock_skew_seconds": 1},
         "sandbox": {"cleanup_interval_seconds": 1},
     }
 

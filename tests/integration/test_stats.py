@@ -4,10 +4,12 @@ import time
 import unittest
 
 from gateway import Gateway
+from waiting import PATIENCE_S
 
 # "burn" uses CPU for a while, "grow N" keeps N MiB, "spawn N" keeps N processes; each says done.
 AGENT = """
 import subprocess, sys, time
+from waiting import PATIENCE_S
 kept = []
 for line in sys.stdin:
     word, _, n = line.strip().partition(" ")
@@ -47,7 +49,7 @@ class Stats(unittest.TestCase):
 
     def tell(self, line):
         self.client.send_text(line)
-        self.assertEqual(self.client.recv(20)[1], b"done")
+        self.assertEqual(self.client.recv()[1], b"done")
 
     def stats(self, **options):
         return self.gateway.expect(200, "GET", self.path, **options)
@@ -93,7 +95,7 @@ class Stats(unittest.TestCase):
     def test_an_agent_that_dies_while_it_is_asked_for_is_not_running_and_no_fault(self):
         self.tell("spawn 3")
         self.client.send_text("no such word")
-        end = time.monotonic() + 3
+        end = time.monotonic() + PATIENCE_S
         for process in self.gateway.sandboxes_left():
             if process.name == "leaseinit":
                 process.send(9)

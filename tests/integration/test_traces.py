@@ -10,7 +10,7 @@ import unittest
 
 from gateway import Gateway
 from metrics import Metrics
-from waiting import wait_for
+from waiting import PATIENCE_S, wait_for
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
@@ -62,7 +62,7 @@ class Collector:
             self.changed.notify_all()
         return status
 
-    def wait(self, name, count=1, timeout=20):
+    def wait(self, name, count=1, timeout=PATIENCE_S):
         """The spans of a name, oldest first, once there are so many."""
         with self.changed:
             found = lambda: [s for s in self.spans if s["name"] == name]

@@ -11,6 +11,7 @@ import unittest
 import processes
 from metrics import Metrics
 from user_tools import PROFILE, SECRET, ToolSession
+from waiting import PATIENCE_S, wait_for
 
 AGENT_UID = 10001
 
@@ -75,12 +76,12 @@ class UserTools(unittest.TestCase):
         done = []
         asking = threading.Thread(target=lambda: done.append(run("/opt/user-tools/works")))
         asking.start()
-        before = processes.cpu_seconds(server)
         asking.join(0.8)
         self.assertEqual(done, [])
-        self.assertLess(processes.cpu_seconds(server) - before, 0.1, "it spins")
+        wait_for(self, "a rest", lambda: processes.is_idle(server))
+        self.assertEqual(done, [])
         processes.descriptors_limit(server, limit)
-        asking.join(20)
+        asking.join(PATIENCE_S)
         self.assertEqual(done, [(0, "")])
 
     def test_each_run_is_audited_and_counted(self):
@@ -97,7 +98,7 @@ class UserTools(unittest.TestCase):
         self.assertEqual(counted["leasehold_tool_runs_total", "failed"], 1)
 
     def test_the_audit_trail_says_how_each_run_ended(self):
-        s = ToolSession(self, {"sandbox": {"user_tools_timeout_seconds": 1}})
+        s = ToolSession(self, {"sandbox": {"user_tools_timeout_seconds": 4}})
         s.script("good", "exit 0")
         s.script("bad", "exit 7")
         s.script("dead", "kill -9 $$")

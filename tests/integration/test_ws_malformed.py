@@ -10,6 +10,7 @@ import urllib.parse
 import ws
 from bot import Bot
 from gateway import Gateway
+from waiting import PATIENCE_S
 
 MASK = b"abcd"
 
@@ -86,7 +87,7 @@ class Malformed(unittest.TestCase):
         for code, data in GOOD:
             self.assertEqual(self.ended(self.client(), data), code)
         bystander.send_text("still here")
-        while bystander.recv(10) != (ws.OP_TEXT, b"still here"):
+        while bystander.recv() != (ws.OP_TEXT, b"still here"):
             pass  # what others wrote goes to all
 
     def test_in_single_bytes(self):
@@ -121,7 +122,7 @@ class Keys(unittest.TestCase):
         else:
             sock = socket.socket()
         with sock:
-            sock.settimeout(10)
+            sock.settimeout(PATIENCE_S)
             sock.connect(target)
             sock.sendall(
                 f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"

@@ -2,6 +2,7 @@
 
 import json
 
+from waiting import PATIENCE_S
 from ws import OP_TEXT, WsClient
 
 PROTOCOL = "leasehold.v1"
@@ -73,14 +74,14 @@ class Bot:
             args["since"] = since
         return self.ok("subscribe", args)["seq"]
 
-    def event(self, timeout=20):
+    def event(self, timeout=PATIENCE_S):
         if self.events:
             return self.events.pop(0)
         message = self.message(timeout)
         assert "event" in message, message
         return message
 
-    def events_until(self, name, timeout=20):
+    def events_until(self, name, timeout=PATIENCE_S):
         """All up to and with the first one of this name."""
         found = []
         while not found or found[-1]["event"] != name:

@@ -8,6 +8,7 @@ import tempfile
 import time
 import urllib.request
 
+from waiting import PATIENCE_S
 from ws import WsClient
 
 
@@ -29,7 +30,7 @@ class Chromium:
 
     def end(self):
         self.process.terminate()
-        self.process.wait(20)
+        self.process.wait(PATIENCE_S)
 
     def page(self, url):
         deadline = time.monotonic() + 60
@@ -51,7 +52,7 @@ class Chromium:
         self.socket.send_text(json.dumps({"id": self.last, "method": "Runtime.evaluate", "params": {
             "expression": expression, "returnByValue": True}}))
         while True:
-            answer = json.loads(self.socket.recv(30)[1])
+            answer = json.loads(self.socket.recv()[1])
             if answer.get("id") == self.last:
                 return answer["result"]["result"].get("value")
 

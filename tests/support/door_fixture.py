@@ -21,8 +21,9 @@ import time
 import unittest
 import uuid
 
-from waiting import PATIENCE_S
+import processes
 import ws
+from waiting import PATIENCE_S, wait_for
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.environ.get("LEASEHOLD_BIN", os.path.join(ROOT, "build/release/bin"))
@@ -31,6 +32,7 @@ UID = GID = 10002
 AGENT_GID = 10001
 LINK_HELLO, LINK_LINE, LINK_EXIT, LINK_CONN = 1, 2, 3, 6
 PROTOCOL = "leasehold.door.v1"
+STALE_S, SEAL_S = 600, 3600  # a machine that stands still for a while is no gateway that is silent
 
 
 def program(name):
@@ -220,7 +222,7 @@ class FakeAgent:
 
     def __init__(self, path, hello=b"\x02stdio"):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(10)
+        self.sock.settimeout(PATIENCE_S)
         self.sock.connect(path)
         self._rest = bytearray()
         self._send_lock = threading.Lock()
@@ -303,7 +305,7 @@ def hand_over(path, number, *socks):
     """What leaseinit does with a connection to the agent: CONN and the descriptor, then it is done.
     Returns the socket on which it was said."""
     conn = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    conn.settimeout(10)
+    conn.settimeout(PATIENCE_S)
     conn.connect(path)
     said = struct.pack(">BI", LINK_CONN, len(number)) + number
     if socks:
@@ -314,7 +316,7 @@ def hand_over(path, number, *socks):
 
 
 class Door:
-    def __init__(self, stale_s=3, seal_s=15, origins=(), start=True, **spec):
+    def __init__(self, stale_s=STALE_S, seal_s=SEAL_S, origins=(), start=True, **spec):
         self.directory = tempfile.mkdtemp(prefix="leasedoor-")
         os.chmod(self.directory, 0o711)
         self.session = str(uuid.uuid4())
@@ -373,9 +375,7 @@ class Door:
             return file.read()
 
     def cpu_seconds(self):
-        with open("/proc/%d/stat" % self.process.pid) as file:
-            fields = file.read().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return processes.cpu_seconds(self.process.pid)
 
     def descriptors(self):
         return len(os.listdir("/proc/%d/fd" % self.process.pid))
@@ -454,6 +454,10 @@ class DoorTest(unittest.TestCase):
         door = Door(**options)
         self.addCleanup(door.close)
         return door
+
+    def assert_idle(self, door):
+        """It does next to nothing now or soon, and does not spin."""
+        wait_for(self, "a moment in which it does nothing", lambda: processes.is_idle(door.process.pid))
 
     def assert_serves(self, door):
         """A fresh lease still gets through to the agent and back."""

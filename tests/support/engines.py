@@ -12,7 +12,7 @@ import unittest
 import processes
 from docker import Docker, busybox
 from gateway import Gateway
-from waiting import until
+from waiting import PATIENCE_S, until
 
 SHELL = ["/bin/sh", "-c", 'exec 3>&2; while read -r line; do eval "$line" 2>&1; done']
 END = "__end__"
@@ -24,7 +24,7 @@ class Shell:
     def __init__(self, client):
         self.client = client
 
-    def run(self, line, timeout=20):
+    def run(self, line, timeout=PATIENCE_S):
         """(status, lines of output)"""
         self.client.send_text(line + f"; echo {END} $?")
         lines = []

@@ -4,6 +4,7 @@ import os
 import socket
 import struct
 import time
+from waiting import PATIENCE_S
 
 HELLO, LINE, EXIT = 1, 2, 3
 LINE_MAX = 1024 * 1024
@@ -25,7 +26,7 @@ class FakeDoor:
         self.conn = None
         self.pending = b""
 
-    def accept(self, timeout=10.0):
+    def accept(self, timeout=PATIENCE_S):
         """Waits for leaseinit and returns the transport named in its HELLO."""
         self.listener.settimeout(timeout)
         self.conn, _ = self.listener.accept()
@@ -57,18 +58,18 @@ class FakeDoor:
         self.pending = data[size:]
         return data[:size]
 
-    def frame(self, timeout=10.0):
+    def frame(self, timeout=PATIENCE_S):
         deadline = time.monotonic() + timeout
         kind, size = struct.unpack(">BI", self._take(5, deadline))
         return kind, self._take(size, deadline)
 
-    def line(self, timeout=10.0):
+    def line(self, timeout=PATIENCE_S):
         kind, payload = self.frame(timeout)
         if kind != LINE:
             raise AssertionError(f"not a line: frame {kind} {payload[:100]!r}")
         return payload
 
-    def until_exit(self, timeout=20.0):
+    def until_exit(self, timeout=PATIENCE_S):
         """All lines up to EXIT, and (code, signal)."""
         lines = []
         while True:

@@ -33,6 +33,7 @@ import yaml
 
 import canary
 import processes
+from waiting import PATIENCE_S
 from ws import WsClient, WsConn
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -43,6 +44,7 @@ DOOR_PROTOCOL = "leasehold.door.v1"
 READY_S = 30
 STOP_S = 30
 SETTLE_S = 30
+STALE_S = 10
 REST_S = 60
 
 WsConn.note = staticmethod(canary.note)
@@ -118,7 +120,12 @@ class Gateway:
         with open(os.path.join(self.dir, "admin.key"), encoding="ascii") as text:
             self.admin_key = canary.note(text.read().strip())
         # No limit of calls a second, unless it is what the test is about: tests are in a hurry.
-        base = {"http": {"port": 0}, "security": {"rate_limit": {"requests_per_second": 0}}}
+        # A machine that stands still for some seconds is no gateway that is silent.
+        base = {
+            "http": {"port": 0},
+            "security": {"rate_limit": {"requests_per_second": 0}},
+            "lease": {"stale_after_seconds": STALE_S},
+        }
         self.edit_config(merge(base, overrides))
 
     def edit_config(self, overrides):
@@ -411,7 +418,7 @@ class Gateway:
         options.setdefault("protocols", [DOOR_PROTOCOL])
         return WsClient.connect(endpoint["url"], headers=headers, **options)
 
-    def connect(self, grant, timeout=10, **options):
+    def connect(self, grant, timeout=PATIENCE_S, **options):
         """A connection over which the agent is there: the door's `ready` is read into .ready."""
         client = self.dial(grant["endpoint"], grant["token"], **options)
         try:

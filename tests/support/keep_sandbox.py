@@ -8,7 +8,7 @@ import unittest
 import uuid
 
 from fake_door import FakeDoor
-from waiting import until
+from waiting import PATIENCE_S, until
 
 REPO = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.path.abspath(
@@ -137,7 +137,7 @@ class Sandbox:
         except FileNotFoundError:
             return ""
 
-    def wait(self, timeout=20.0):
+    def wait(self, timeout=PATIENCE_S):
         """The end of leasekeep: its exit status."""
         if self.status is None:
             done = until(lambda: os.waitpid(self.pid, os.WNOHANG)[1:] if self._ended() else 0,

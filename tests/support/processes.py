@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import time
 from dataclasses import dataclass
 
 
@@ -62,6 +63,26 @@ def cpu_seconds(pid):
     with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as text:
         fields = text.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def busy_seconds(pid):
+    """That its threads have run, or have waited for a CPU: who spins does one of the two all the time, however
+    many others want the CPUs."""
+    busy = 0
+    for task in os.listdir(f"/proc/{pid}/task"):
+        try:
+            with open(f"/proc/{pid}/task/{task}/schedstat", encoding="ascii") as stat:
+                busy += sum(map(int, stat.read().split()[:2]))
+        except OSError:  # it has ended
+            continue
+    return busy / 1e9
+
+
+def is_idle(pid, seconds=0.2):
+    """It does next to nothing for so long."""
+    before = busy_seconds(pid)
+    time.sleep(seconds)
+    return busy_seconds(pid) - before < 0.4 * seconds
 
 
 def descriptors_limit(pid, soft):

@@ -10,13 +10,13 @@ import http.client
 import json
 import os
 import shutil
-import socket
 import ssl
 import subprocess
 import tempfile
 import time
 import urllib.parse
 
+import ports
 from docker import DockerError, needed
 from registry import TYPES
 
@@ -34,17 +34,12 @@ def htpasswd(user, password):
     return f"{user}:{made.stdout.decode()}\n"
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
-
-
 class RegistryServer:
     def __init__(self, tls=True):
         needed("docker-registry", "docker-registry")
         self.dir = tempfile.mkdtemp(prefix="lhr-", dir="/tmp")
         self.process, self.tls = None, tls
-        self.port = free_port()
+        self.port = ports.reserve()
         self.address = f"127.0.0.1:{self.port}"
         try:
             self._start()

@@ -20,18 +20,10 @@ import tempfile
 import time
 import unittest
 
+import ports
 from s3_client import S3Client
 
 START_TIMEOUT_S = 90
-
-
-def free_ports(n):
-    """Ports that were free just now; all differ."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
 
 
 def is_listening(port):
@@ -192,7 +184,7 @@ class Rgw(Server):
         super().__init__(directory)
         self.memory_bytes = memory_bytes
         self.conf = os.path.join(self.dir, "ceph.conf")
-        self.port, self.mon_port = free_ports(2)
+        self.port, self.mon_port = ports.reserve(), ports.reserve()
         secret = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
         self.client = S3Client(self.port, "AKIDRGWTEST00000001", secret)
 
@@ -242,7 +234,7 @@ class Rgw(Server):
 
     def another(self, *options, off_s=0):
         """A function like `args` for such a gateway, whose clock is off by so many seconds."""
-        (port,) = free_ports(1)
+        port = ports.reserve()
         # Not by the program faketime: a signal to it would not reach the gateway.
         (shim,) = glob.glob("/usr/lib/*/faketime/libfaketimeMT.so.1")
         env = {"LD_PRELOAD": shim, "FAKETIME": f"{off_s:+d}"} if off_s else None
@@ -266,7 +258,7 @@ class Rgw(Server):
 
     def another_with_tls(self, folder):
         """The port of such a gateway for HTTPS alone; the certificate in `folder` is certs/issue.sh's."""
-        (port,) = free_ports(1)
+        port = ports.reserve()
         files = f"ssl_certificate={folder}/server.pem ssl_private_key={folder}/server.key ssl_endpoint"
         self.start_gateway(port, front=files)
         return port
@@ -378,7 +370,7 @@ class Swift(Server):
 
     def __init__(self, directory=None):
         super().__init__(directory)
-        self.port, self.memcached_port, *self.ports = free_ports(2 + len(self.kinds))
+        self.port, self.memcached_port, *self.ports = (ports.reserve() for _ in range(2 + len(self.kinds)))
         self.user = pwd.getpwuid(os.getuid()).pw_name
         self.client = S3Client(self.port, "test:tester", "testing")
 

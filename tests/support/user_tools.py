@@ -14,7 +14,7 @@ from gateway import Gateway
 AGENT = """
 import subprocess, sys
 for line in sys.stdin:
-    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=20)
+    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=30)
     print(done.returncode, (done.stdout + done.stderr).replace("\\n", " ").strip(), flush=True)
 """
 # The same where there is a shell and no more.
@@ -102,7 +102,7 @@ class ToolSession:
 
         def run(line):
             client.send_text(line)
-            status, _, output = client.recv(25)[1].decode().partition(" ")
+            status, _, output = client.recv()[1].decode().partition(" ")
             return int(status), output
 
         return run
@@ -118,7 +118,7 @@ class ToolSession:
             if len(ends) >= n:
                 break
             self.client.send_text(":")
-            self.client.recv(25)
+            self.client.recv()
             time.sleep(0.1)
         return ends
 
