@@ -179,7 +179,7 @@ class SubvertedDoor(Base):
         self.assertEqual(self.link(secret, [{"jti": jti, "n": 8}]).wait_closed(), 1002)
         self.assertEqual(len(self.until(lambda: len(self.told()) == 4 and self.told())), 4)
         os.kill(self.pid, signal.SIGCONT)  # the true one comes back, and serves
-        self.gateway.connect(self.grant).close()
+        self.gateway.connect_again(self.grant).close()
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ class Conn:
 class DialTest(SandboxTest):
     def run_with(self, command, transport, **spec):
         self.sandbox.start(command, transport=transport, **spec)
-        self.assertEqual(self.sandbox.door.accept(20), transport.split(":")[0])
+        self.assertEqual(self.sandbox.door.accept(), transport.split(":")[0])
 
     def dial(self, number):
         self.sandbox.door.send(struct.pack(">I", number), kind=DIAL)
@@ -118,7 +118,7 @@ class Dial(DialTest):
             sock.close()
             return False
         except TimeoutError:
-            return self.sandbox.door.frame(10)[0] == DIAL_FAILED
+            return self.sandbox.door.frame()[0] == DIAL_FAILED
 
     def test_clients_do_not_count_once_their_connections_are_handed_over(self):
         self.run_with(agents.stream_agent("tcp", 7000), "tcp:7000")
@@ -157,7 +157,7 @@ class Dial(DialTest):
                 self.run_with(agents.stream_agent("tcp", 7000), "tcp:7000")
                 self.sandbox.door.send(payload, kind=kind)
                 with self.assertRaises(Ended):
-                    self.sandbox.door.frame(10)
+                    self.sandbox.door.frame()
                 self.assertEqual(self.sandbox.wait(), 0)
 
     def test_the_exit_of_the_agent_is_told_beside_its_connections(self):
@@ -182,7 +182,7 @@ class Dial(DialTest):
         conn = self.connect(1)
         self.assertTrue(conn.take(1 << 20))
         conn.sock.sendall(b"!")
-        self.assertEqual(self.sandbox.door.until_exit(20)[1], (4, 0))
+        self.assertEqual(self.sandbox.door.until_exit()[1], (4, 0))
         self.assertEqual(self.sandbox.wait(), 0)
         self.assertEqual(self.sandbox.ended()[:3], ("exited", 4, 0))
 

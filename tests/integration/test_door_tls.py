@@ -9,8 +9,9 @@ import subprocess
 import unittest
 import urllib.parse
 
+import canary
 from gateway import Gateway
-from waiting import wait_for
+from waiting import PATIENCE_S, wait_for
 from ws import WsClient
 
 
@@ -27,7 +28,7 @@ def trusting(ca_pem):
 def served_certificate(endpoint):
     address = urllib.parse.urlsplit(endpoint["url"])
     context = ssl._create_unverified_context()  # pylint: disable=protected-access
-    with socket.create_connection((address.hostname, address.port), 10) as plain:
+    with socket.create_connection((address.hostname, address.port), PATIENCE_S) as plain:
         with context.wrap_socket(plain) as tls:
             return tls.getpeercert(binary_form=True), tls.version()
 
@@ -66,7 +67,7 @@ class InternalCa(unittest.TestCase):
         endpoint = grant["endpoint"]
         address = urllib.parse.urlsplit(endpoint["url"])
         context = trusting(endpoint["ca_pem"])
-        with socket.create_connection((address.hostname, address.port), 10) as plain:
+        with socket.create_connection((address.hostname, address.port), PATIENCE_S) as plain:
             with self.assertRaises(ssl.SSLCertVerificationError):
                 context.wrap_socket(plain, server_hostname="elsewhere.example")
 
@@ -106,8 +107,7 @@ class InternalCa(unittest.TestCase):
         self.open()
         for process in self.gateway.sandboxes_left():
             for name in ("cmdline", "environ"):
-                with open(f"/proc/{process.pid}/{name}", "rb") as text:
-                    self.assertNotIn(b"PRIVATE KEY", text.read())
+                self.assertNotIn(b"PRIVATE KEY", canary.read(f"/proc/{process.pid}/{name}"))
         self.assertNotIn("PRIVATE KEY", self.gateway.log_text())
 
 

@@ -5,6 +5,7 @@ import unittest
 import uuid
 
 from test_full_disk import Case as FullDisk
+from waiting import wait_for
 
 
 class Chats(FullDisk):
@@ -53,12 +54,13 @@ class Chats(FullDisk):
         self.assertTrue(self.gateway.expect(200, "GET", "/audit/verify")["ok"])
 
     def wait_for_room(self):
-        for _ in range(100):
-            status, _, problem = self.say("after")
-            if status == 201:
-                return
-            self.assertEqual((status, problem["code"]), (507, "storage_full"))
-        self.fail("there is room, but nothing is taken")
+        wait_for(self, "something to be taken", self.is_room)
+
+    def is_room(self):
+        status, _, answer = self.say("after")
+        if status != 201:
+            self.assertEqual((status, answer["code"]), (507, "storage_full"))
+        return status == 201
 
 
 del FullDisk

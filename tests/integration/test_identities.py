@@ -229,7 +229,7 @@ class Tokens(Trusting):
 
     def test_nothing_outlives_the_token(self):
         chat = self.gateway.new_chat()
-        exp = int(time.time()) - 30 + 4  # with the leeway still good
+        exp = int(time.time()) - 30 + 10  # with the leeway still good
         token = self.issuer.token(sub="brief", users=[chat["user_id"]], exp=exp + 30)
         bot = Bot(self, self.gateway, token)
         lease = bot.ok("sandbox.open", {"chat_id": chat["chat_id"], "lease": {}})["grant"]["lease"]
@@ -422,7 +422,7 @@ class Tls(unittest.TestCase):
 
         def resumed(context, session):
             port = int(self.gateway.url.rsplit(":", 1)[1])
-            with socket.create_connection(("127.0.0.1", port), 10) as plain:
+            with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as plain:
                 with context.wrap_socket(plain, server_hostname="localhost", session=session) as tls:
                     tls.sendall(b"GET /api/v1/chats HTTP/1.1\r\nHost: x\r\n\r\n")
                     return tls.recv(12)[9:], tls.session_reused, tls.session

@@ -82,13 +82,13 @@ class Recovery(unittest.TestCase):
     def test_a_door_without_gateway_cuts_with_4503_after_the_seal_time(self):
         gateway = self.start(lease={"stale_after_seconds": 1, "seal_after_seconds": 5})
         sandbox, grant = gateway.open(self.chat, lease={"max_connections": 8})
-        client = self.admitted(grant)
+        client = gateway.connect_again(grant)
         gateway.kill9()
         wait_for(self, "a refusal", lambda: self.verdict(grant) == 4503)
         echo(self, client, "stale doors keep who is there")
         self.assertEqual(client.wait_closed(), 4503)
         gateway.start()
-        self.admitted(grant)
+        gateway.connect_again(grant).close()
 
     def verdict(self, grant):
         """Of the door on one more client: the code with which it closes, or None."""
@@ -97,13 +97,6 @@ class Recovery(unittest.TestCase):
         except WsClosed as closed:
             return closed.code
         return None
-
-    def admitted(self, grant):
-        """A client, once the door is live."""
-        wait_for(self, "an admission", lambda: self.verdict(grant) is None)
-        client = self.gateway.connect(grant)
-        self.addCleanup(client.close)
-        return client
 
     def test_a_door_comes_back_to_a_gateway_that_listened_long_before_it_served(self):
         gateway = self.start(lease={"stale_after_seconds": 3})

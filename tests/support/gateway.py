@@ -34,7 +34,7 @@ import yaml
 import canary
 import processes
 from waiting import PATIENCE_S
-from ws import WsClient, WsConn
+from ws import WsClient, WsClosed, WsConn
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.environ.get("LEASEHOLD_BIN") or os.path.join(ROOT, "build", "release", "bin")
@@ -45,6 +45,7 @@ READY_S = 30
 STOP_S = 30
 SETTLE_S = 30
 STALE_S = 10
+CLOSE_NOT_LIVE = 4503
 REST_S = 60
 
 WsConn.note = staticmethod(canary.note)
@@ -417,6 +418,17 @@ class Gateway:
         headers.update(options.pop("headers", {}))
         options.setdefault("protocols", [DOOR_PROTOCOL])
         return WsClient.connect(endpoint["url"], headers=headers, **options)
+
+    def connect_again(self, grant, **options):
+        """Once the door is live: one whose gateway was away, or which stood still, says "try again"."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return self.connect(grant, **options)
+            except WsClosed as closed:
+                if closed.code != CLOSE_NOT_LIVE or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
 
     def connect(self, grant, timeout=PATIENCE_S, **options):
         """A connection over which the agent is there: the door's `ready` is read into .ready."""
