@@ -135,7 +135,7 @@ class Faked(OnDocker):
                 self.let_read()
             self.assertEqual(follower.data, b"".join(before) + b"x" * 10000)
             self.log.now = begun
-            follower.socket.close()
+            follower.leave()
 
     def test_lines_of_a_clock_that_was_set_back_are_seen_at_once_and_each_once(self):
         self.log.say(b"one\n", b"two\n")
@@ -177,7 +177,7 @@ class Faked(OnDocker):
             self.log.say(b"one\n", b"two\n")
             follower.wait_for(b"two\n")
             self.assertEqual(follower.data, b"one\ntwo\n")
-            follower.socket.close()
+            follower.leave()
 
 
 class Real(OnDocker):

@@ -61,7 +61,7 @@ class Quota(unittest.TestCase):
 
     def test_revocation_and_expiry_make_room(self):
         ids = [self.grant() for _ in range(2)]
-        self.grant(ttl_s=2)
+        self.grant(ttl_s=6)
         self.assert_refused()
         self.gateway.expect((200, 202), "DELETE", f"/leases/{ids[0]}")
         self.grant()

@@ -54,6 +54,7 @@ class Follower:
         address = urllib.parse.urlsplit(gateway.url)
         self.connection = http.client.HTTPConnection(address.hostname, address.port, timeout=60)
         test.addCleanup(self.connection.close)
+        test.addCleanup(self.leave)  # before that: who reads would be waited for
         self.connection.request(
             "GET", "/api/v1" + path, headers={"Authorization": f"Bearer {gateway.admin_key}"}
         )
@@ -70,6 +71,12 @@ class Follower:
                 self.data += piece
         except Exception as failure:
             self.failure = failure
+
+    def leave(self):
+        try:
+            self.socket.shutdown(socket.SHUT_RDWR)
+        except OSError:  # it has ended
+            pass
 
     def wait_for(self, data):
         if not until(lambda: data in self.data):
@@ -194,7 +201,7 @@ class Logs(unittest.TestCase):
         for follower in followers:
             follower.wait_for(b"one\n")
         for follower in followers:
-            follower.socket.shutdown(socket.SHUT_RDWR)
+            follower.leave()
         end = time.monotonic() + PATIENCE_S
         while descriptors() > before and time.monotonic() < end:
             self.say("more")

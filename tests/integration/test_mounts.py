@@ -97,7 +97,8 @@ class Mounts(unittest.TestCase):
         run = self.open()
         for what in ("exe", "mem", "maps", "root/"):
             line = (
-                "/opt/user-tools/wait & p=$!; sleep 0.2; "
+                "/opt/user-tools/wait & p=$!; "
+                "for i in $(seq 100); do [ $(cat /proc/$p/comm) = wait ] && break; sleep 0.05; done; "
                 f"head -c 64 /proc/$p/{what} >/dev/null; r=$?; kill $p; exit $r"
             )
             status, output = run(line)

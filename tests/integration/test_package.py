@@ -37,7 +37,7 @@ MAIN_JOB = r"""
 leasehold run --config /var/lib/leasehold/leasehold.yaml >/tmp/log 2>&1 &
 gateway=$!
 trap 'kill "$gateway" 2>/dev/null' EXIT
-for i in $(seq 200); do [ -e /var/lib/leasehold/run/ready ] && break; sleep 0.1; done
+for i in $(seq 600); do [ -e /var/lib/leasehold/run/ready ] && break; sleep 0.1; done
 LEASEHOLD_URL=$(head -n 1 /var/lib/leasehold/run/ready)
 export LEASEHOLD_URL
 chat=$(leasectl --key-file /var/lib/leasehold/admin.key --json chat create \
