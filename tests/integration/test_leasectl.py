@@ -975,18 +975,18 @@ class ConnectTest(DoorTest):
     def test_a_door_that_stays_away_is_given_up(self):
         self.door.close()
         self.gateway.on("POST", API + "/leases", (201, grant(self.door_url, LEASE_2)))
-        c = self.start("--retry", "3")
+        c = self.start("--retry", "6")
         c.send(b"one\ntwo\n")
         c.finish(5)
         self.assertEqual([e["event"] for e in c.events[-2:]], ["error", "unsent"])
         self.assertEqual((c.events[-2]["code"], c.events[-1]["lines"]), ("unreachable", 2))
-        self.assertIn("the door cannot be reached (tried for 3 s)", c.events[-2]["detail"])
+        self.assertIn("the door cannot be reached (tried for 6 s)", c.events[-2]["detail"])
         tries = c.events[:-2]
         self.assertEqual([e["attempt"] for e in tries], list(range(1, len(tries) + 1)))
         self.assertGreater(len(tries), 2)
 
     def test_a_gateway_that_stays_away_is_named_and_not_repeated(self):
-        c = self.start("--retry", "2", json_events=False)
+        c = self.start("--retry", "6", json_events=False)
         conn = self.accept()
         c.send(b"first\n")
         self.expect(conn, (OP_TEXT, b"first"))
@@ -998,7 +998,7 @@ class ConnectTest(DoorTest):
         self.assertEqual(lines[0], "leasectl: the door is away: not_live; connecting again")
         self.assertIn("leasectl: the gateway is away: http://", lines[1])
         self.assertEqual(lines[2], "leasectl: the gateway is still away (attempt 3)")
-        self.assertIn("leasectl: the gateway cannot be reached (tried for 2 s): ", lines[-2])
+        self.assertIn("leasectl: the gateway cannot be reached (tried for 6 s): ", lines[-2])
         self.assertEqual(lines[-1], "leasectl: 1 line was not sent")
 
     def test_with_retry_0_nothing_is_tried_again(self):

@@ -266,8 +266,8 @@ def parse_args(argv):
     parser.add_argument("suites", nargs="+", metavar="SUITE")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--only", default="", metavar="REGEX")
-    # One more than there are processors: most files wait most of the time.
-    parser.add_argument("-j", type=int, default=(os.cpu_count() or 1) + 1, dest="parallel")
+    # Two more than there are processors: most files wait most of the time.
+    parser.add_argument("-j", type=int, default=(os.cpu_count() or 1) + 2, dest="parallel")
     parser.add_argument("--timeout", type=float, default=900.0, dest="timeout_s")
     return parser.parse_args(argv)
 
