@@ -302,7 +302,7 @@ class Contract:
 
     def test_without_a_gateway_it_ends_by_itself_some_time(self):
         gateway = self.start(
-            sandbox={"ttl_seconds": 1, "max_ttl_seconds": 1, "cleanup_interval_seconds": 3600},
+            sandbox={"ttl_seconds": 3, "max_ttl_seconds": 3, "cleanup_interval_seconds": 1},
             lease={"stale_after_seconds": 1, "seal_after_seconds": 3},
         )
         gateway.open(self.chat)

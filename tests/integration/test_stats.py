@@ -9,7 +9,6 @@ from waiting import PATIENCE_S
 # "burn" uses CPU for a while, "grow N" keeps N MiB, "spawn N" keeps N processes; each says done.
 AGENT = """
 import subprocess, sys, time
-from waiting import PATIENCE_S
 kept = []
 for line in sys.stdin:
     word, _, n = line.strip().partition(" ")
