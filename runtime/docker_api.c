@@ -11,7 +11,7 @@
 #define ANSWER_MAX   (32u * 1024 * 1024)
 #define ARENA_MAX    (64u * 1024)
 #define PATH_ROOM    8192
-#define NEGOTIATE_MS 5000
+#define NEGOTIATE_MS 10000 /* Podman asks the packager for each version that it tells: seconds */
 #define URL_MAX      512
 
 struct docker_api {
