@@ -1,9 +1,17 @@
 #include "leasehold/arena.h"
 
 #include <stdalign.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(at, size)   ((void)(at), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(at, size) ((void)(at), (void)(size))
+#endif
 
 #define BLOCK_FIRST 2048u
 #define BLOCK_MAX   65536u
@@ -18,7 +26,81 @@ struct arena {
     size_t used, size;    /* of the newest */
     size_t left;          /* of the cap */
     size_t block_size;    /* of the next */
+    struct arena_pool *pool;
 };
+
+/* An arena of a pool and its first block are one. */
+#define POOLED_BYTES (4096u - sizeof(struct arena) - 2 * alignof(max_align_t))
+struct pooled {
+    struct arena arena; /* first: found again from it */
+    struct pooled *next;
+    alignas(max_align_t) unsigned char bytes[POOLED_BYTES];
+};
+
+struct arena_pool {
+    struct pooled *spare;
+    size_t n, max;
+};
+
+/* --- pools ------------------------------------------------------------------------------------ */
+
+struct arena_pool *arena_pool_new(size_t spare_max)
+{
+    struct arena_pool *p = calloc(1, sizeof(*p));
+    if (p != NULL) {
+        p->max = spare_max;
+    }
+    return p;
+}
+
+void arena_pool_free(struct arena_pool *p)
+{
+    while (p != NULL && p->spare != NULL) {
+        struct pooled *next = p->spare->next;
+        ASAN_UNPOISON_MEMORY_REGION(p->spare->bytes, POOLED_BYTES);
+        free(p->spare);
+        p->spare = next;
+    }
+    free(p);
+}
+
+static struct pooled *pooled_take(struct arena_pool *p)
+{
+    struct pooled *taken = p->spare;
+    if (taken == NULL) {
+        return malloc(sizeof(*taken));
+    }
+    p->spare = taken->next;
+    p->n--;
+    return taken;
+}
+
+static void pooled_give(struct arena_pool *p, struct pooled *back)
+{
+    if (p->n >= p->max) {
+        ASAN_UNPOISON_MEMORY_REGION(back->bytes, POOLED_BYTES);
+        free(back);
+        return;
+    }
+    ASAN_POISON_MEMORY_REGION(back->bytes, POOLED_BYTES);
+    back->next = p->spare;
+    p->spare = back;
+    p->n++;
+}
+
+struct arena *arena_new_of(struct arena_pool *p, size_t cap)
+{
+    struct pooled *made = p != NULL ? pooled_take(p) : NULL;
+    if (made == NULL) {
+        return p != NULL ? NULL : arena_new(cap);
+    }
+    ASAN_POISON_MEMORY_REGION(made->bytes, POOLED_BYTES);
+    made->arena =
+        (struct arena){.size = POOLED_BYTES, .left = cap, .block_size = 2 * BLOCK_FIRST, .pool = p};
+    return &made->arena;
+}
+
+/* --- arenas ----------------------------------------------------------------------------------- */
 
 struct arena *arena_new(size_t cap)
 {
@@ -40,13 +122,17 @@ void arena_free(struct arena *a)
         free(a->blocks);
         a->blocks = next;
     }
-    free(a);
+    if (a->pool != NULL) {
+        pooled_give(a->pool, (struct pooled *)a);
+    } else {
+        free(a);
+    }
 }
 
 static int block_add(struct arena *a, size_t need)
 {
     size_t size = need > a->block_size ? need : a->block_size;
-    struct block *block = calloc(1, sizeof(*block) + size);
+    struct block *block = malloc(sizeof(*block) + size);
     if (block == NULL) {
         return -1;
     }
@@ -60,7 +146,13 @@ static int block_add(struct arena *a, size_t need)
     return 0;
 }
 
-void *arena_alloc(struct arena *a, size_t size)
+/* Of the newest block, or of what a pool gives with the arena. */
+static unsigned char *newest(struct arena *a)
+{
+    return a->blocks != NULL ? a->blocks->bytes : ((struct pooled *)a)->bytes;
+}
+
+static void *piece_of(struct arena *a, size_t size)
 {
     const size_t align = alignof(max_align_t);
     if (size > a->left || size > SIZE_MAX / 2) {
@@ -70,11 +162,18 @@ void *arena_alloc(struct arena *a, size_t size)
     if (rounded > a->size - a->used && block_add(a, rounded) != 0) {
         return NULL;
     }
-    void *piece = a->blocks->bytes + a->used;
+    void *piece = newest(a) + a->used;
     a->used += rounded;
+    ASAN_UNPOISON_MEMORY_REGION(piece, rounded);
     /* Rounding counts: a million empty pieces are not free of charge. */
     a->left = a->left > rounded ? a->left - rounded : 0;
     return piece;
+}
+
+void *arena_alloc(struct arena *a, size_t size)
+{
+    void *piece = piece_of(a, size);
+    return piece != NULL ? memset(piece, 0, size) : NULL;
 }
 
 char *arena_strndup(struct arena *a, const char *s, size_t len)
@@ -82,7 +181,10 @@ char *arena_strndup(struct arena *a, const char *s, size_t len)
     if (len == SIZE_MAX) {
         return NULL;
     }
-    char *copy = arena_alloc(a, len + 1);
+    char *copy = piece_of(a, len + 1);
+    if (copy != NULL) {
+        copy[len] = '\0';
+    }
     if (copy != NULL && len > 0) {
         memcpy(copy, s, len);
     }

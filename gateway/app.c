@@ -19,6 +19,7 @@
 #include "descriptors.h"
 #include "event_feed.h"
 #include "files.h"
+#include "leasehold/arena.h"
 #include "leasehold/backup.h"
 #include "leasehold/owned_file.h"
 #include "openapi.h"
@@ -39,6 +40,7 @@
 #include "trail.h"
 
 #define STREAMS_MAX   512 /* bodies under way; each may hold two pieces */
+#define ARENAS_KEPT   128 /* of calls that are over, 4 KiB each */
 #define LAG_EVERY_MS  250
 #define DRAIN_POLL_MS 20
 #define DRAIN_MAX_MS  30000
@@ -359,6 +361,9 @@ static int brokers_make(struct app *a, struct err *e)
         return err_set(e, ERR_INTERNAL, "no memory for the keys");
     if (signing_keys_load(s->signing, e))
         return -1;
+    s->arenas = arena_pool_new(ARENAS_KEPT);
+    if (!s->arenas)
+        return err_set(e, ERR_INTERNAL, "no memory for calls");
     if (auth_new(&a->cfg, &s->auth, e))
         return -1;
     s->limits = limits_new(&a->cfg.security);
@@ -472,6 +477,7 @@ static void app_done(struct app *a)
     server_timer_free(a->drain_timer);
     server_timer_free(a->lag_timer);
     server_free(s->server);
+    arena_pool_free(s->arenas);
     tracer_free(s->tracer);
     meters_free(s->meters);
     signing_keys_free(s->signing);

@@ -22,7 +22,7 @@
 
 struct call *call_new(struct services *s)
 {
-    struct arena *arena = arena_new(CALL_ARENA_CAP);
+    struct arena *arena = arena_new_of(s->arenas, CALL_ARENA_CAP);
     struct call *c = arena ? arena_alloc(arena, sizeof *c) : NULL;
 
     if (!c) {

@@ -56,6 +56,7 @@ struct services {
     struct meters *meters;          /* any thread, see meters.h */
     struct tracer *tracer;          /* any thread, see spans.h; NULL: no spans are recorded */
     struct server *server;          /* loop, see server.h */
+    struct arena_pool *arenas;      /* loop: of calls */
     struct auth *auth;              /* loop */
     struct limits *limits;          /* loop */
     struct broker *broker;          /* loop */

@@ -79,6 +79,61 @@ static void strndup_copies_exactly_len_bytes(void **state)
     arena_free(a);
 }
 
+static void fill(struct arena *a, int pieces)
+{
+    for (int i = 0; i < pieces; i++) {
+        unsigned char *p = arena_alloc(a, 96);
+        assert_non_null(p);
+        assert_int_equal((uintptr_t)p % alignof(max_align_t), 0);
+        for (size_t at = 0; at < 96; at++) {
+            assert_int_equal(p[at], 0);
+        }
+        memset(p, 0xff, 96);
+    }
+}
+
+static void an_arena_of_a_pool_is_zeroed_whoever_had_its_memory(void **state)
+{
+    (void)state;
+    struct arena_pool *pool = arena_pool_new(2);
+    for (int round = 0; round < 4; round++) {
+        struct arena *a[3];
+        for (size_t i = 0; i < 3; i++) {
+            a[i] = arena_new_of(pool, 1 << 20);
+            fill(a[i], 10 + 100 * (int)i); /* within the first block, and beyond */
+        }
+        for (size_t i = 0; i < 3; i++) {
+            arena_free(a[i]);
+        }
+    }
+    arena_pool_free(pool);
+}
+
+static void an_arena_of_a_pool_is_the_one_that_went_last(void **state)
+{
+    (void)state;
+    struct arena_pool *pool = arena_pool_new(1);
+    struct arena *a = arena_new_of(pool, 100), *b = arena_new_of(pool, 100);
+    assert_ptr_not_equal(a, b);
+    arena_free(a);
+    arena_free(b); /* one too many: to the allocator */
+    struct arena *again = arena_new_of(pool, 64);
+    assert_ptr_equal(again, a);
+    assert_non_null(arena_alloc(again, 64));
+    assert_null(arena_alloc(again, 1)); /* the cap is its own */
+    arena_free(again);
+    arena_pool_free(pool);
+}
+
+static void without_a_pool_an_arena_is_an_arena(void **state)
+{
+    (void)state;
+    struct arena *a = arena_new_of(NULL, 100);
+    assert_non_null(arena_alloc(a, 64));
+    arena_free(a);
+    arena_pool_free(NULL);
+}
+
 static void free_takes_null(void **state)
 {
     (void)state;
@@ -94,6 +149,9 @@ int main(void)
         cmocka_unit_test(huge_sizes_are_refused),
         cmocka_unit_test(a_piece_larger_than_a_block_fits),
         cmocka_unit_test(strndup_copies_exactly_len_bytes),
+        cmocka_unit_test(an_arena_of_a_pool_is_zeroed_whoever_had_its_memory),
+        cmocka_unit_test(an_arena_of_a_pool_is_the_one_that_went_last),
+        cmocka_unit_test(without_a_pool_an_arena_is_an_arena),
         cmocka_unit_test(free_takes_null),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
