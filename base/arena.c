@@ -1,5 +1,6 @@
 #include "leasehold/arena.h"
 
+#include <pthread.h>
 #include <stdalign.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -38,6 +39,7 @@ struct pooled {
 };
 
 struct arena_pool {
+    pthread_t own; /* of all that follows */
     struct pooled *spare;
     size_t n, max;
 };
@@ -48,6 +50,7 @@ struct arena_pool *arena_pool_new(size_t spare_max)
 {
     struct arena_pool *p = calloc(1, sizeof(*p));
     if (p != NULL) {
+        p->own = pthread_self();
         p->max = spare_max;
     }
     return p;
@@ -64,6 +67,11 @@ void arena_pool_free(struct arena_pool *p)
     free(p);
 }
 
+static bool is_here(const struct arena_pool *p)
+{
+    return pthread_equal(p->own, pthread_self()) != 0;
+}
+
 static struct pooled *pooled_take(struct arena_pool *p)
 {
     struct pooled *taken = p->spare;
@@ -77,7 +85,7 @@ static struct pooled *pooled_take(struct arena_pool *p)
 
 static void pooled_give(struct arena_pool *p, struct pooled *back)
 {
-    if (p->n >= p->max) {
+    if (!is_here(p) || p->n >= p->max) {
         ASAN_UNPOISON_MEMORY_REGION(back->bytes, POOLED_BYTES);
         free(back);
         return;
@@ -90,9 +98,12 @@ static void pooled_give(struct arena_pool *p, struct pooled *back)
 
 struct arena *arena_new_of(struct arena_pool *p, size_t cap)
 {
-    struct pooled *made = p != NULL ? pooled_take(p) : NULL;
+    if (p == NULL || !is_here(p)) {
+        return arena_new(cap);
+    }
+    struct pooled *made = pooled_take(p);
     if (made == NULL) {
-        return p != NULL ? NULL : arena_new(cap);
+        return NULL;
     }
     ASAN_POISON_MEMORY_REGION(made->bytes, POOLED_BYTES);
     made->arena =

@@ -19,8 +19,8 @@ void *arena_alloc(struct arena *a, size_t size);
 char *arena_strndup(struct arena *a, const char *s, size_t len); /* NUL-terminated copy */
 
 /* Keeps the first blocks of arenas that are gone for those to come, `spare_max` at most: requests come by
- * the dozen, and the allocator is slow at handing out kilobytes and joining them again. Arenas of a
- * pool are made and freed on its thread, and before it; between that they move as any other. */
+ * the dozen, and the allocator is slow at handing out kilobytes and joining them again. The pool
+ * is its maker's thread's: what another one makes of it is an arena without, what it frees is not kept. */
 struct arena_pool *arena_pool_new(size_t spare_max); /* NULL without memory */
 void arena_pool_free(struct arena_pool *p);
 struct arena *arena_new_of(struct arena_pool *p, size_t cap); /* p NULL: as arena_new */

@@ -1,3 +1,4 @@
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdalign.h>
 #include <stdarg.h>
@@ -125,6 +126,39 @@ static void an_arena_of_a_pool_is_the_one_that_went_last(void **state)
     arena_pool_free(pool);
 }
 
+struct elsewhere {
+    struct arena_pool *pool;
+    struct arena *given, *made;
+};
+
+static void *elsewhere(void *arg)
+{
+    struct elsewhere *e = arg;
+    e->made = arena_new_of(e->pool, 100);
+    assert_non_null(arena_alloc(e->made, 64));
+    arena_free(e->given);
+    return NULL;
+}
+
+/* An answer before the end is made by the thread that goes on with the call. */
+static void another_thread_neither_takes_from_a_pool_nor_gives_to_it(void **state)
+{
+    (void)state;
+    struct arena_pool *pool = arena_pool_new(4);
+    struct elsewhere e = {.pool = pool, .given = arena_new_of(pool, 100)};
+    struct arena *spare = arena_new_of(pool, 100);
+    pthread_t thread;
+    arena_free(spare);
+    assert_int_equal(pthread_create(&thread, NULL, elsewhere, &e), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_ptr_not_equal(e.made, spare);
+    arena_free(e.made); /* on the pool's thread, but none of its own */
+    struct arena *next = arena_new_of(pool, 100);
+    assert_ptr_equal(next, spare);
+    arena_free(next);
+    arena_pool_free(pool);
+}
+
 static void without_a_pool_an_arena_is_an_arena(void **state)
 {
     (void)state;
@@ -151,6 +185,7 @@ int main(void)
         cmocka_unit_test(strndup_copies_exactly_len_bytes),
         cmocka_unit_test(an_arena_of_a_pool_is_zeroed_whoever_had_its_memory),
         cmocka_unit_test(an_arena_of_a_pool_is_the_one_that_went_last),
+        cmocka_unit_test(another_thread_neither_takes_from_a_pool_nor_gives_to_it),
         cmocka_unit_test(without_a_pool_an_arena_is_an_arena),
         cmocka_unit_test(free_takes_null),
     };
