@@ -81,8 +81,9 @@ static size_t test_limit(const char *variable, size_t otherwise)
 
 static size_t work_left(const struct services *s)
 {
-    return server_open_requests(s->server) + bot_ws_open_calls(s->bots) + lane_depth(s->runtime) +
-           lane_depth(s->file) + lane_depth(s->slow) + lane_depth(s->object) + lane_depth(s->read);
+    return server_open_requests(s->server) + server_lingering(s->server) +
+           bot_ws_open_calls(s->bots) + lane_depth(s->runtime) + lane_depth(s->file) +
+           lane_depth(s->slow) + lane_depth(s->object) + lane_depth(s->read);
 }
 
 static void drain_look(void *ctx)

@@ -384,7 +384,29 @@ void conn_linger(struct conn *c)
 {
     c->state = CONN_LINGER;
     conn_deadline(c, c->http.in.left > 0 ? CONN_REST_MS : CONN_LINGER_MS);
+    c->dropped = c->http.stash.len;
+    buf_done(&c->http.stash);
     sock_shutdown(c);
+}
+
+void conn_drop(struct conn *c, size_t len)
+{
+    c->dropped += len;
+    if (c->dropped > CONN_DROPPED_MAX) {
+        conn_kill(c);
+    }
+}
+
+/* One that has sent nothing behind its request takes no harm: its end is no reset. */
+size_t conn_lingering(const struct server *s)
+{
+    const struct conn *c, *next;
+    size_t n = 0;
+    HASH_ITER (hh, s->conns, c, next) {
+        bool lingers = !c->dead && c->state == CONN_LINGER;
+        n += lingers && (c->dropped > 0 || sock_has_input(c));
+    }
+    return n;
 }
 
 void conn_kill(struct conn *c)
@@ -418,7 +440,12 @@ void conn_close_idle(struct server *s)
 {
     struct conn *c, *next;
     HASH_ITER (hh, s->conns, c, next) {
-        if (c->state == CONN_HEAD && c->http.head.len == 0) {
+        if (c->state != CONN_HEAD || c->http.head.len > 0) {
+            continue;
+        }
+        if (c->served) {
+            conn_linger(c); /* its last answer may still be on the way */
+        } else {
             conn_kill(c);
         }
     }

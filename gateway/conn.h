@@ -29,8 +29,9 @@
 #define CONN_BEYOND_MS   5000  /* for the request of one whose address has too many */
 #define CONN_LINGER_MS   2000  /* what the peer still sends after our last byte is thrown away */
 #define CONN_REST_MS     10000 /* the same, when it is in the middle of a long body */
-#define CONN_WS_CLOSE_MS 2000  /* our Close frame to the peer's */
-#define CONN_SILENT_MS   1000  /* without a complete request, where room is short */
+#define CONN_DROPPED_MAX (256ULL * 1024 * 1024) /* so much of it: more is no slip of a client */
+#define CONN_WS_CLOSE_MS 2000                   /* our Close frame to the peer's */
+#define CONN_SILENT_MS   1000        /* without a complete request, where room is short */
 #define CONN_STASH_MAX   (64 * 1024) /* of the next request, while one is answered */
 
 enum conn_state {
@@ -125,6 +126,7 @@ struct conn {
     int64_t silent_us;         /* boot clock: since when a request is waited for */
     int64_t deadline_us;       /* boot clock; 0: none */
     int64_t write_deadline_us; /* while something is queued */
+    uint64_t dropped;          /* bytes that came behind all that was answered */
     struct chunk *out, *out_last;
     size_t out_bytes;
 
@@ -166,12 +168,15 @@ void conn_feed(struct conn *c, char *data, size_t len);
 
 void conn_deadline(struct conn *c, int64_t ms); /* 0: none */
 void conn_linger(struct conn *c);               /* call when all is written */
+void conn_drop(struct conn *c, size_t len);     /* so much came meanwhile */
 void conn_kill(struct conn *c);                 /* close at once */
 void conn_flow(struct conn *c);                 /* reads, or not, as its state wants */
 
 /* Closes what is past a deadline. Once a second. */
 void conn_sweep(struct server *s);
 void conn_close_idle(struct server *s); /* those that are between requests */
+/* Those whose answer might be lost if they were closed now. */
+size_t conn_lingering(const struct server *s);
 
 /* When the listener's connections are nearly all taken: closes those without a complete request that
  * have waited for a second, those that never had one before all others, the longest silent first.

@@ -302,6 +302,9 @@ size_t http_feed(struct conn *c, const char *data, size_t len)
             buf_add(&c->http.stash, data, len);
         }
         return len;
+    case CONN_LINGER:
+        conn_drop(c, len);
+        return len;
     default:
         return len;
     }
@@ -430,10 +433,8 @@ void http_written(struct conn *c)
     }
     c->server->open_requests--;
     http_stream_end(c);
-    if (c->http.close) {
+    if (c->http.close || c->server->draining) {
         conn_linger(c);
-    } else if (c->server->draining) {
-        conn_kill(c);
     } else {
         next_request(c);
     }

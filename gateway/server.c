@@ -352,3 +352,8 @@ size_t server_open_requests(const struct server *s)
 {
     return s->open_requests;
 }
+
+size_t server_lingering(const struct server *s)
+{
+    return conn_lingering(s);
+}

@@ -150,6 +150,8 @@ struct server_counts {
 void server_counts(const struct server *s, struct server_counts *ret);
 size_t server_connections_max(const struct server *s); /* of clients */
 size_t server_open_requests(const struct server *s);   /* requests not answered yet */
+/* Connections that are answered, and would lose the answer if the server ended now: a few seconds. */
+size_t server_lingering(const struct server *s);
 
 /* Whether doors find the unix socket by its path. When it is gone it is made again within seconds.
  * Any thread. */

@@ -4,6 +4,7 @@
 #include <libwebsockets.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <utlist.h>
@@ -222,6 +223,12 @@ int sock_fd(const struct conn *c)
 void *sock_ssl(const struct conn *c)
 {
     return c->sock.wsi != NULL ? lws_get_ssl(c->sock.wsi) : NULL;
+}
+
+bool sock_has_input(const struct conn *c)
+{
+    int n = 0;
+    return sock_is_open(c) && ioctl(sock_fd(c), FIONREAD, &n) == 0 && n > 0;
 }
 
 ssize_t sock_write(struct conn *c, void *data, size_t len)

@@ -29,7 +29,8 @@ int sock_open(struct conn *c, int fd);
 
 bool sock_is_open(const struct conn *c);
 int sock_fd(const struct conn *c);
-void *sock_ssl(const struct conn *c); /* SSL; NULL: no TLS */
+void *sock_ssl(const struct conn *c);      /* SSL; NULL: no TLS */
+bool sock_has_input(const struct conn *c); /* in the kernel, unread */
 
 /* How many bytes were taken; less than len: the socket is full. -1: it is broken. */
 ssize_t sock_write(struct conn *c, void *data, size_t len);

@@ -530,6 +530,57 @@ class Connections(ServerCase):
             self.assertEqual(answer[1]["connection"], "close")
         self.assertEqual(self.server.wait(), 0)
 
+    def test_an_answer_is_whole_when_more_was_sent_behind_its_request(self):
+        size, behind = 3 * MIB, request("GET", "/r/2") * 1500
+        for local in (False, True):
+            for path in (f"/r/1?size={size}", f"/r/1?size={size}&delay=50"):
+                with Client(self.server, local=local) as c:
+                    c.send(request("GET", path, headers=["Connection: close"]) + behind)
+                    self.assertEqual(len(c.answer()[2]), size)
+                    self.assertFalse(c.more())  # an end, and no reset
+
+    def assert_whole_while_it_drains(self, client, size):
+        """What is read last lies in the buffers for a while, with the server done with it."""
+        last = MIB
+        while len(client.rest) < size - last:
+            client.more()
+        time.sleep(0.5)
+        status, headers, body = client.answer()
+        self.assertEqual((status, headers["connection"], len(body)), (200, "keep-alive", size))
+        self.assertFalse(client.more())  # an end, and no reset
+
+    def test_an_answer_under_way_when_it_drains_is_whole_in_spite_of_what_is_behind(self):
+        size = 20 * MIB
+        with Client(self.server) as c, Client(self.server, local=True) as local:
+            c.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+            for client in (c, local):
+                client.send(request("GET", f"/r/1?size={size}"))
+                client.more()
+                client.send(request("GET", "/r/2") * 100)  # stays unread until it is answered
+            self.server.process.send_signal(signal.SIGHUP)
+            for client in (c, local):
+                self.assert_whole_while_it_drains(client, size)
+        self.assertEqual(self.server.wait(), 0)
+
+    def test_a_peer_that_goes_on_sending_does_not_hold_up_the_end(self):
+        with Client(self.server) as c:
+            self.assert_echo(c.ask(request("GET", "/r/1")), "GET", "/r/1")
+            self.server.process.send_signal(signal.SIGHUP)
+            with self.assertRaises(OSError):
+                while True:
+                    c.send(b"x" * 1000)
+                    time.sleep(0.005)
+            self.assertEqual(self.server.wait(), 0)
+
+    def test_what_is_sent_behind_an_answer_is_read_for_a_moment_only(self):
+        with Client(self.server) as c:
+            c.send(request("GET", "/r/1?now", headers=["Connection: close"]))
+            self.assert_echo(c.answer(), "GET", "/r/1")
+            with self.assertRaises(OSError):
+                for _ in range(300):
+                    c.send(b"x" * MIB)
+        wait_equal(self, 1, lambda: self.stat()["open"])
+
     def test_random_bytes(self):
         dice = random.Random(7)
         words = [b"GET ", b"/r ", b"HTTP/1.1", b"\r\n", b"Host: x", b"\r\n\r\n", b"\0", b"%"]

@@ -438,7 +438,7 @@ static void on_term(void *ctx)
 static void drain(void *ctx)
 {
     const struct app *app = ctx;
-    if (server_open_requests(app->server) == 0) {
+    if (server_open_requests(app->server) + server_lingering(app->server) == 0) {
         server_stop(app->server);
     } else {
         server_timer_arm(app->drained, 10);
