@@ -436,5 +436,6 @@ static int read_line(int argc, char **argv)
 int main(int argc, char **argv)
 {
     umask(077);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a write past a limit of files just fails */
     return read_line(argc, argv);
 }

@@ -370,12 +370,11 @@ static int take_all(struct taking *t, int fd, int mark_fd, off_t at, struct err 
             continue;
         }
         t->n = records_of_one(t, (size_t)n / sizeof *t->records);
-        tell_anew(t, at);
-        if (take_batch(t, e) || open_note(t, fd, at, e))
+        if (take_batch(t, e) || open_note(t, fd, at, e) ||
+            mark_write(mark_fd, at + (off_t)(t->n * sizeof *t->records), e))
             return -1;
+        tell_anew(t, at); /* once: what is refused until here is read again */
         at += (off_t)(t->n * sizeof *t->records);
-        if (mark_write(mark_fd, at, e))
-            return -1;
     }
     set_free(t, fd, at);
     return n < 0 ? err_sys(e, ERR_INTERNAL, errno, "read the file of tool runs") : 0;

@@ -205,12 +205,14 @@ static void add_all(struct options *o, const struct keep_spec *s, int info_fd)
 int bwrap_prepare(struct keep_bwrap *b, const struct keep_spec *s, const bool *init_limits,
                   int info_fd, struct fault *f)
 {
-    const size_t own_files = 5; /* filter, passwd, group, nsswitch.conf, hosts */
+    const size_t own_files = 6; /* args; filter, passwd, group, nsswitch.conf, hosts */
     char *text = NULL;
     size_t len = 0;
     struct options o = {.b = b, .file = open_memstream(&text, &len)};
     b->info_fd = info_fd;
     b->args_fd = memfd_create("bwrap-args", MFD_CLOEXEC);
+    if (b->args_fd >= 0)
+        b->files[b->files_n++] = b->args_fd; /* the caller releases it, whatever comes of this */
     if (b->args_fd < 0 || o.file == NULL)
         return fault_sys(f, "cannot prepare bubblewrap");
     add_all(&o, s, info_fd);
@@ -224,7 +226,6 @@ int bwrap_prepare(struct keep_bwrap *b, const struct keep_spec *s, const bool *i
     free(text);
     if (r != 0)
         return fault_sys(f, "cannot prepare bubblewrap");
-    b->files[b->files_n++] = b->args_fd;
     fill_argv(b, s, init_limits);
     return 0;
 }

@@ -291,7 +291,7 @@ static int poll_timeout(const struct keep *k)
 {
     int64_t left = time_left(k->deadline_ms, mono_ms());
     int64_t life = time_left(k->max_at_ms, boot_ms());
-    int64_t tools = time_left(tools_next_ms(&k->tools), mono_ms());
+    int64_t tools = k->stopping ? INT64_MAX : time_left(tools_next_ms(&k->tools), mono_ms());
     if (life < left)
         left = life;
     if (tools < left)
@@ -321,7 +321,8 @@ static void supervise(struct keep *k)
             on_signals(k);
         if (k->deadline_ms != 0 && mono_ms() >= k->deadline_ms)
             on_deadline(k);
-        tools_look(&k->tools, (const pid_t[]){k->bwrap, k->guard.pid, k->counts}, 3);
+        if (!k->stopping)
+            tools_look(&k->tools, (const pid_t[]){k->bwrap, k->guard.pid, k->counts}, 3);
         if (k->max_at_ms != 0 && boot_ms() >= k->max_at_ms)
             on_max(k);
     }

@@ -3,10 +3,11 @@
 import os
 import re
 import signal
+import threading
 import time
 import unittest
 
-from user_tools import ToolSession
+from user_tools import AGENT, PROFILE, ToolSession
 
 AWAY = "what ran them has ended and is being started again; try again in a moment"
 FOR_GOOD = "what ran them has ended; a new sandbox has them again"
@@ -123,6 +124,27 @@ class Again(unittest.TestCase):
         os.kill(self.s.tool_server(), signal.SIGKILL)
         self.s.gateway.expect(200, "DELETE", f"/sandboxes/{self.s.session}")
         time.sleep(1)
+        self.assertEqual(self.s.gateway.sandboxes_left(), [])
+
+    def test_a_session_that_is_being_stopped_has_no_new_one(self):
+        deaf = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + AGENT
+        self.s = ToolSession(
+            self, {"profiles": [{**PROFILE, "command": ["/usr/bin/python3", "-c", deaf]}]})
+        self.s.script("fine", "echo fine")
+        self.s.open()
+        self.s.kill_server()
+        self.s.kill_server()
+        os.kill(self.s.tool_server(), signal.SIGKILL)
+        stop = threading.Thread(
+            target=self.s.gateway.expect, args=(200, "DELETE", f"/sandboxes/{self.s.session}"))
+        stop.start()
+        looks, seen = 0, []
+        while stop.is_alive():
+            seen += [p for p in self.s.gateway.sandboxes_left() if p.name == "leasetools"]
+            looks += 1
+            time.sleep(0.05)
+        self.assertGreater(looks, 30)  # through the grace: it would be back in a second
+        self.assertEqual(seen, [])
         self.assertEqual(self.s.gateway.sandboxes_left(), [])
 
 
