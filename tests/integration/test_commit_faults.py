@@ -139,8 +139,9 @@ class WriteFaults(Case):
 
     def refused(self):
         """What was signed for nothing, while no commit succeeds."""
-        before = Metrics.of(self.gateway)
         path = f"/leases/{self.grant['lease']['lease_id']}"
+        self.assert_refused(self.ask(path + "/renew"))  # what was on its way to the disk is counted
+        before = Metrics.of(self.gateway)
         for _ in range(3):
             for answer in self.grants("k"):
                 self.assert_refused(answer)
