@@ -394,7 +394,7 @@ static bool take_help(int *argc, char **argv)
     int n = 1;
 
     for (int i = 1; i < *argc; i++)
-        if (strcmp(argv[i], "--help") && (i > 1 || strcmp(argv[i], "-h")))
+        if (strcmp(argv[i], "--help") != 0 && (i > 1 || strcmp(argv[i], "-h") != 0))
             argv[n++] = argv[i];
     bool found = n < *argc;
     *argc = n;
